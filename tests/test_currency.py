@@ -1,16 +1,21 @@
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 
 import pytest
 from currency_converter import CurrencyConverter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlay.currency import usd_per_unit
+from outlay.currency import rate_in_words, rates_as_of, usd_per_unit
 from outlay.errors import InputError, NotKnown
 
 RATES = CurrencyConverter()
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("OUTLAY_DATA", str(tmp_path / "data"))
 
 
 def test_a_dollar_is_a_dollar():
@@ -36,8 +41,24 @@ def test_on_a_weekend_the_friday_before_counts():
     assert usd_per_unit("EUR", "2023-12-31")[0] == usd_per_unit("EUR", "2023-12-29")[0]
 
 
-def test_a_day_to_come_has_the_newest_rate_and_says_of_which_day():
-    assert usd_per_unit("EUR", "2099-01-01") == usd_per_unit("EUR")
+def test_a_day_after_the_newest_rate_has_that_one_and_says_of_which_day():
+    day_after = (date.fromisoformat(rates_as_of()) + timedelta(days=20)).isoformat()
+    assert usd_per_unit("EUR", day_after) == usd_per_unit("EUR")
+
+
+@pytest.mark.parametrize(("day", "today"), [("2099-01-01", ""), ("2026-12-24", "2026-11-17")])
+def test_a_rate_of_a_day_to_come_is_refused(day, today):
+    with pytest.raises(InputError, match=f"no exchange rate of EUR on {day}") as caught:
+        usd_per_unit("EUR", day, today=today)
+    assert "prices refresh --source rates" in caught.value.fix
+
+
+def test_an_old_rate_is_said_with_what_renews_it():
+    assert rate_in_words("2026-10-30", "2026-11-29") == "the rate of 2026-10-30"  # 30 days
+    said = rate_in_words("2026-10-30", "2026-11-30")
+    assert said.startswith("the rate of 2026-10-30, 31 days old: ")
+    assert "outlay prices refresh --source rates" in said
+    assert rate_in_words("2020-01-01") == "the rate of 2020-01-01"
 
 
 def test_before_the_rates_begin():

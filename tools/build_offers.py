@@ -1,20 +1,20 @@
-"""Build the price tables under `src/outlay/data/` from raw price files.
+"""Build the table of offers under `src/outlay/data/` from files of SkyPilot's catalogue.
 
-    python tools/build_offers.py --raw DIR [--out DIR]
+    python tools/build_offers.py --raw DIR [--out DIR] [--advisor FILE]
 
-The raw folder holds `offers_<date>.csv.gz` (one row per instance type and region or zone, with
-flags), `gpu_names.csv` and `aws_spot_interruptions_<month>.csv`. Three tables are kept by hand;
-they are read and not written:
+The raw folder is named for its day (`2026-08-22`) and holds `<cloud>.csv.gz` for each cloud, as
+`catalogs/v8/<cloud>/vms.csv` was then. When each file had last changed is in
+`catalogue_files.csv`; that and everything else that is known beside the files is in tables of
+`src/outlay/data/` that are kept by hand. The offers are made as a refresh makes them
+(`outlay.prices`). Written:
 
-    tools/data/instance_forms.csv  which form of a GPU (PCIe, SXM) an instance type has
-    tools/data/instance_disks.csv  local disk of an instance type
-    instance_ends.csv              when a provider withdrew an instance type; in the output folder
+    offers_<date>.csv
+    spot_interruptions_<date>.csv   with `--advisor aws_spot_interruptions_<month>.csv`
 
-Written: `offers_<date>.csv`, `offer_doubts.csv`, `spot_interruptions_<date>.csv`,
-`gpu_spellings.csv`. The same input gives the same bytes. What prices did before: `fit_prices.py`.
+The same input gives the same bytes. What prices did before: `fit_prices.py`.
 
 A row is never dropped for being doubtful. What is wrong with it is said in `doubts`, in the words
-of `DOUBTS` in `offer_vocabulary.py`, and whoever ranks offers decides.
+of `offer_doubts.csv`, and whoever ranks offers decides.
 """
 
 from __future__ import annotations
@@ -24,89 +24,43 @@ import csv
 import gzip
 import io
 import re
-import statistics
-from collections import defaultdict
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import date
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
 
-from offer_vocabulary import (
-    AWS_REGIONS,
-    DOUBTS,
-    FAMILIES,
-    FLAG_DOUBTS,
-    H100_ASSUMED,
-    PATTERN_DOUBTS,
-)
+from offer_vocabulary import AWS_REGIONS
+from outlay.facts import DATA
+from outlay.offers.catalog import STALE_DAYS, doubt_kinds
+from outlay.offers.offer import Offer
+from outlay.prices.checks import doubted_by_others
+from outlay.prices.price_list import NO_SAVING_FRACTION, price_list
+from outlay.prices.skypilot import SkyPilotCatalogue
+from outlay.units import GB, GIB, days_between
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+__all__ = ["NO_SAVING_FRACTION", "STALE_DAYS"]  # other tools take them from here
 
-KEPT = Path(__file__).parent / "data"
-"""The tables kept by hand that only this tool reads."""
-K = TypeVar("K")
+KEPT = DATA
+"""The tables kept by hand that price tables are built with."""
+FILES = DATA / "catalogue_files.csv"
 Row = dict[str, str]
-
-STALE_DAYS = 90
-CHEAP_FRACTION = 0.40
-DEAR_FACTOR = 4.0
-HOST_USD_PER_VCPU_HOUR = 0.10
-"""What a vCPU with its memory adds to the price of a machine.
-
-Assumes: twice the $0.04 to $0.05 of general-purpose machines, for dear regions and much RAM. Used
-only so that one GPU on a 64-vCPU host is not called suspiciously dear.
-"""
-SPOT_FLOOR_FRACTION = 0.15
-NO_SAVING_FRACTION = 0.999
-"""Spot from this share of on-demand upwards saves nothing; the lists round the two differently."""
-UNLIKELY_RAM_FACTOR = 1.5
-JUDGES = 2
-"""Providers without serious doubts that must sell a GPU before a price for it is called unusual."""
 
 
 class RawError(Exception):
     """A raw file holds something this tool does not know how to read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """One instance type in one place. `raw_gpu` is the name before its form was looked up."""
-
-    provider: str
-    instance: str
-    raw_gpu: str
-    gpu: str
-    gpus: int
-    gpu_share: float
-    gpu_memory_gib: float
-    vcpus: float
-    ram_gib: float
-    local_disk_gb: str
-    region: str
-    zones: int
-    price: float | None
-    spot: float | None
-    spot_max: float | None
-    as_of: str
-    source: str
-    doubts: frozenset[str]
-
-    @property
-    def whole_gpus(self) -> float:
-        """GPUs paid for, shares counted as shares."""
-        return self.gpus * self.gpu_share
-
-
-# ---------------------------------------------------------------- reading
+# --- files ---
 
 
 def read_csv(path: Path) -> list[Row]:
     """The rows of a CSV file, gzipped or not."""
+    return list(csv.DictReader(io.StringIO(_content(path).decode(), newline="")))
+
+
+def _content(path: Path) -> bytes:
     data = path.read_bytes()
-    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-    return list(csv.DictReader(io.StringIO(text, newline="")))
+    return gzip.decompress(data) if path.suffix == ".gz" else data
 
 
 def only_file(folder: Path, pattern: str) -> Path:
@@ -117,10 +71,22 @@ def only_file(folder: Path, pattern: str) -> Path:
     return found[0]
 
 
+def write_csv(path: Path, columns: Iterable[str], rows: list[Row]) -> None:
+    """Write a table, checked for equal columns, with plain newlines."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(columns), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"{path.name}: {len(rows)} rows, {path.stat().st_size / 1000:.0f} KB")
+
+
 def shorten(text: str) -> float | None:
     """A price to five significant digits, None where there is none. Zero is not a price."""
     value = float(text) if text else 0.0
     return float(f"{value:.5g}") if value > 0 else None
+
+
+# --- regions in files that name zones alone ---
 
 
 def aws_region(zone_id: str) -> str:
@@ -150,288 +116,33 @@ def gcp_region(zone: str) -> str:
     return match[1]
 
 
-def region_of(provider: str, place: str) -> str:
-    """Region of a place as the raw file names it; `unknown` where it names none."""
-    readers: Mapping[str, Callable[[str], str]] = {"aws": aws_region, "gcp": gcp_region}
-    if provider in readers:
-        return readers[provider](place)
-    return place.strip(" ,") or "unknown"
+# --- offers ---
 
 
-def is_local_zone(region: str) -> bool:
-    """Whether an AWS region as `aws_region` names it is a local or wavelength zone group."""
-    return re.fullmatch(r"[a-z]{2}-[a-z]+-\d-[a-z0-9-]+", region) is not None
+def build_offers(raw: Path, snapshot: str, files: Iterable[Row]) -> list[Offer]:
+    """The offers in a folder of raw files, sorted by provider, instance and region."""
+    catalogue = SkyPilotCatalogue(rate_day=snapshot)
+    offers: list[Offer] = []
+    for row in (row for row in files if row["snapshot"] == snapshot):
+        provider = row["provider"]
+        read = catalogue.read(provider, _content(only_file(raw, f"{provider}.csv*")))
+        made = price_list(read.listings, source=row["source"], as_of=row["changed"], today=snapshot)
+        if read.failed or made.unknown:
+            raise RawError(f"{provider}: {[*read.failed, *made.notes]}")
+        offers += made.offers
+        for note in (*read.notes, *made.notes):
+            print(f"{provider}: {note}")
+    if not offers:
+        raise RawError(f"{FILES.name} says nothing of {snapshot}.")
+    judged = doubted_by_others([_aged(offer, snapshot) for offer in offers])
+    return sorted(judged, key=lambda offer: offer.identity)
 
 
-def raw_doubts(row: Row, region: str, snapshot: date) -> frozenset[str]:
-    """What the raw row says, or its name or place implies, about its own price."""
-    flags = [flag for flag in row["flags"].split(";") if flag]
-    if unknown := [flag for flag in flags if flag not in FLAG_DOUBTS]:
-        raise RawError(f"Unknown flags {unknown} at {row['provider']} {row['instance_type']}.")
-    doubts = {FLAG_DOUBTS[flag] for flag in flags} - {"", "stale"}
-    if (snapshot - date.fromisoformat(row["last_changed"])).days > STALE_DAYS:
-        doubts.add("stale")
-    if region == "unknown":
-        doubts.add("no stock seen")
-    if row["provider"] == "aws" and is_local_zone(region):
-        doubts.add("local zone")
-    for provider, pattern, doubt in PATTERN_DOUBTS:
-        if row["provider"] == provider and fnmatchcase(row["instance_type"], pattern):
-            doubts.add(doubt)
-    return frozenset(doubts)
-
-
-def zone_offer(row: Row) -> Offer:
-    """One raw row as an offer of one zone, before anything is looked up or merged."""
-    count = float(row["gpu_count"])
-    if count >= 1 and count != int(count):
-        raise RawError(f"{row['instance_type']}: {count} GPUs is neither whole nor a fraction.")
-    region = region_of(row["provider"], row["region"])
-    price, spot = shorten(row["price_usd_hour"]), shorten(row["spot_usd_hour"])
-    doubts = raw_doubts(row, region, date.fromisoformat(row["snapshot_date"]))
-    if "bid floor" in doubts:  # the floor stands in both columns; nobody sells at it on demand
-        price, spot = None, spot or price
-    return Offer(
-        provider=row["provider"],
-        instance=row["instance_type"],
-        raw_gpu=row["gpu"],
-        gpu=row["gpu"],
-        gpus=max(1, int(count)),
-        gpu_share=min(1.0, count),
-        gpu_memory_gib=float(row["gpu_memory_gib"]),
-        vcpus=float(row["vcpus"]),
-        ram_gib=float(row["ram_gib"]),
-        local_disk_gb="",
-        region=region,
-        zones=1,
-        price=price,
-        spot=spot,
-        spot_max=spot,
-        as_of=row["last_changed"],
-        source=row["source"],
-        doubts=doubts,
-    )
-
-
-# ---------------------------------------------------------------- merging
-
-
-def merge_zones(zones: list[Offer]) -> Offer:
-    """One offer for a region: lowest on-demand price, cheapest and dearest zone with real spot."""
-    if len({(z.raw_gpu, z.gpus, z.gpu_share, z.vcpus, z.ram_gib) for z in zones}) > 1:
-        raise RawError(f"{zones[0].instance} is two machines in {zones[0].region}.")
-    prices = sorted({zone.price for zone in zones if zone.price is not None})
-    price = prices[0] if prices else None
-    listed = [zone.spot for zone in zones if zone.spot is not None]
-    spots = [spot for spot in listed if price is None or spot < NO_SAVING_FRACTION * price]
-    doubts = set().union(*(zone.doubts for zone in zones))
-    if len(prices) > 1:
-        doubts.add("zones differ")
-    if price is None:
-        doubts.add("spot only")
-    if listed and not spots:
-        doubts.add("spot not below on-demand")
-    if spots and len(spots) < len(zones):
-        doubts.add("spot in some zones")
-    return replace(
-        zones[0],
-        zones=len(zones),
-        price=price,
-        spot=min(spots, default=None),
-        spot_max=max(spots, default=None),
-        as_of=min(zone.as_of for zone in zones),
-        doubts=frozenset(doubts),
-    )
-
-
-def merge_regions(offers: list[Offer]) -> list[Offer]:
-    """One row `any` for an instance that costs the same in every region of its provider.
-
-    Several regions, all regions the provider has, and equal in everything but the region; else
-    the rows stay as they are, because `any` would claim places where it is not sold.
-    """
-    regions: dict[str, set[str]] = defaultdict(set)
-    for offer in offers:
-        regions[offer.provider].add(offer.region)
-    merged: list[Offer] = []
-    for (provider, _), group in grouped(offers, lambda o: (o.provider, o.instance)):
-        same = len({replace(offer, region="any") for offer in group}) == 1
-        if same and len(group) == len(regions[provider]) > 1:
-            merged.append(replace(group[0], region="any", zones=len(group)))
-        else:
-            merged.extend(group)
-    return merged
-
-
-def grouped(offers: Iterable[Offer], key: Callable[[Offer], K]) -> Iterable[tuple[K, list[Offer]]]:
-    """Offers by key, keys and offers in the order met."""
-    groups: dict[K, list[Offer]] = defaultdict(list)
-    for offer in offers:
-        groups[key(offer)].append(offer)
-    return groups.items()
-
-
-# ---------------------------------------------------------------- looking up
-
-
-def with_form(offer: Offer, forms: list[Row]) -> Offer:
-    """The offer with the form of its GPU, from the first row of `instance_forms.csv` that fits."""
-    gpu = next((row["gpu"] for row in forms if _fits(row, offer)), offer.raw_gpu)
-    doubts = offer.doubts | ({"form not stated"} if gpu in FAMILIES else set())
-    return replace(offer, gpu=gpu, doubts=doubts)
-
-
-def _fits(row: Row, offer: Offer) -> bool:
-    return (
-        row["provider"] == offer.provider
-        and row["raw_gpu"] == offer.raw_gpu
-        and fnmatchcase(offer.instance, row["instance_pattern"])
-    )
-
-
-def with_disk(offer: Offer, disks: Mapping[tuple[str, str], str]) -> Offer:
-    """The offer with its local disk from `instance_disks.csv`, empty where unknown."""
-    return replace(offer, local_disk_gb=disks.get((offer.provider, offer.instance), ""))
-
-
-def with_end(offer: Offer, ends: list[Row], snapshot: date) -> Offer:
-    """The offer, doubted if `instance_ends.csv` has a day on which it is withdrawn."""
-    for row in ends:
-        known = row["provider"] == offer.provider
-        if known and fnmatchcase(offer.instance, row["instance_pattern"]):
-            gone = date.fromisoformat(row["withdrawn"]) <= snapshot
-            doubt = "withdrawn" if gone else "withdrawal announced"
-            return replace(offer, doubts=offer.doubts | {doubt})
-    return offer
-
-
-def with_ram_fixed(offers: list[Offer]) -> list[Offer]:
-    """Offers with RunPod's RAM right.
-
-    Source: sky/catalog/data_fetchers/fetch_runpod.py in skypilot-org/skypilot multiplies by the
-    GPU count what RunPod already gives for the whole pod, for GPUs it has no default for. Such pods
-    stand out: RAM per GPU is far above that of the same pod with one GPU.
-    """
-    single = {_pod(o): o.ram_gib for o in offers if o.provider == "runpod" and o.gpus == 1}
-
-    def fixed(offer: Offer) -> Offer:
-        one = single.get(_pod(offer)) if offer.provider == "runpod" else None
-        if one is None or offer.ram_gib / offer.gpus <= UNLIKELY_RAM_FACTOR * one:
-            return offer
-        ram_gib, doubts = offer.ram_gib / offer.gpus, offer.doubts | {"ram fixed"}
-        return replace(offer, ram_gib=ram_gib, doubts=doubts)
-
-    return [fixed(offer) for offer in offers]
-
-
-def _pod(offer: Offer) -> str:
-    return re.sub(r"^\d+x", "", offer.instance)
-
-
-# ---------------------------------------------------------------- judging
-
-
-SET_ASIDE = frozenset(word for word, (kind, _, _) in DOUBTS.items() if kind != "note") - {
-    "form not stated",
-    "zones differ",
-} | {"aggregator"}
-"""Doubts that keep an offer out of the comparison others are judged by."""
-
-
-def usual_usd_per_gpu_hour(
-    offers: list[Offer], price: Callable[[Offer], float | None]
-) -> dict[str, float]:
-    """What one GPU-hour usually costs, per raw GPU name: the median over providers.
-
-    A provider's figure is the median over its regions of its cheapest machine there, per GPU. So a
-    provider counts once however many regions it has, and large hosts do not raise the figure.
-    Shares of a GPU and whatever has a doubt of `SET_ASIDE` are left out; a GPU with fewer than
-    `JUDGES` providers left is not judged.
-    """
-    usual: dict[str, float] = {}
-    for gpu, group in grouped((o for o in offers if price(o)), lambda o: o.raw_gpu):
-        sound = [o for o in group if o.gpu_share == 1 and not o.doubts & SET_ASIDE]
-        figures = _provider_figures(sound, price)
-        if len(figures) >= JUDGES:
-            usual[gpu] = statistics.median(figures)
-    return usual
-
-
-def _provider_figures(offers: list[Offer], price: Callable[[Offer], float | None]) -> list[float]:
-    figures = []
-    for _, own in grouped(offers, lambda o: o.provider):
-        regions = grouped(own, lambda o: o.region)
-        cheapest = [min((price(o) or 0) / o.gpus for o in rows) for _, rows in regions]
-        figures.append(statistics.median(cheapest))
-    return figures
-
-
-def price_doubts(offer: Offer, usual: Mapping[str, float]) -> set[str]:
-    """`suspiciously cheap` below 40 % of what is usual for the GPU, `dear` above four times.
-
-    The price of the host is taken off before calling anything dear.
-    """
-    if offer.price is None or offer.raw_gpu not in usual:
-        return set()
-    usual_usd = usual[offer.raw_gpu] * offer.whole_gpus
-    host_usd = HOST_USD_PER_VCPU_HOUR * offer.vcpus
-    if offer.price < CHEAP_FRACTION * usual_usd:
-        return {"suspiciously cheap"}
-    return {"suspiciously dear"} if offer.price - host_usd > DEAR_FACTOR * usual_usd else set()
-
-
-def spot_doubts(offer: Offer, usual: Mapping[str, float], own_price: float | None) -> set[str]:
-    """The same for spot, which is judged by its own on-demand price too.
-
-    Cheap: below 40 % of usual spot and below 15 % of the offer's on-demand price. Dear: only with
-    no on-demand price to be below, if above four times usual spot or above what the provider
-    usually asks on demand (`own_price`, per GPU-hour).
-    """
-    if offer.spot is None or offer.raw_gpu not in usual:
-        return set()
-    usual_usd = usual[offer.raw_gpu] * offer.whole_gpus
-    floor_usd = SPOT_FLOOR_FRACTION * offer.price if offer.price else usual_usd
-    if offer.spot < min(CHEAP_FRACTION * usual_usd, floor_usd):
-        return {"spot suspiciously cheap"}
-    if offer.price is not None:
-        return set()
-    ceiling_usd = min(DEAR_FACTOR * usual[offer.raw_gpu], own_price or float("inf"))
-    return {"spot suspiciously dear"} if offer.spot > ceiling_usd * offer.whole_gpus else set()
-
-
-def judged(offers: list[Offer]) -> list[Offer]:
-    """The offers with doubts about prices far from what others ask."""
-    usual_price = usual_usd_per_gpu_hour(offers, lambda o: o.price)
-    usual_spot = usual_usd_per_gpu_hour(offers, lambda o: o.spot)
-    own_price = {
-        key: statistics.median(o.price / o.whole_gpus for o in rows if o.price)
-        for key, rows in grouped((o for o in offers if o.price), lambda o: (o.provider, o.raw_gpu))
-    }
-
-    def judge(offer: Offer) -> Offer:
-        own = own_price.get((offer.provider, offer.raw_gpu))
-        found = price_doubts(offer, usual_price) | spot_doubts(offer, usual_spot, own)
-        return replace(offer, doubts=offer.doubts | found)
-
-    return [judge(offer) for offer in offers]
-
-
-# ---------------------------------------------------------------- the tables
-
-
-def build_offers(
-    raw: list[Row], forms: list[Row], disks: list[Row], ends: list[Row]
-) -> list[Offer]:
-    """Offers merged, looked up and judged, sorted by provider, instance and region."""
-    snapshot = date.fromisoformat(raw[0]["snapshot_date"])
-    disk_gb = {(row["provider"], row["instance"]): row["local_disk_gb"] for row in disks}
-    if len({(r["provider"], r["instance_type"], r["region"]) for r in raw}) < len(raw):
-        raise RawError("A provider lists an instance type twice in one place.")
-    zones = [zone_offer(row) for row in raw]
-    key = lambda o: (o.provider, o.instance, o.region)  # noqa: E731
-    offers = [merge_zones(group) for _, group in grouped(zones, key)]
-    offers = [with_end(with_disk(with_form(o, forms), disk_gb), ends, snapshot) for o in offers]
-    return sorted(merge_regions(judged(with_ram_fixed(offers))), key=key)
+def _aged(offer: Offer, snapshot: str) -> Offer:
+    """The offer, doubted where its price was old at the snapshot."""
+    if days_between(offer.as_of, snapshot) <= STALE_DAYS:
+        return offer
+    return replace(offer, doubts=(doubt_kinds()["stale"], *offer.doubts))
 
 
 def offer_row(offer: Offer) -> Row:
@@ -442,31 +153,31 @@ def offer_row(offer: Offer) -> Row:
         "gpu": offer.gpu,
         "gpus": str(offer.gpus),
         "gpu_share": _text(offer.gpu_share),
-        "gpu_memory_gib": _text(offer.gpu_memory_gib),
+        "gpu_memory_gib": _text(offer.gpu_memory_bytes, GIB),
         "vcpus": _text(offer.vcpus),
-        "ram_gib": _text(offer.ram_gib),
-        "local_disk_gb": offer.local_disk_gb,
+        "ram_gib": _text(offer.ram_bytes, GIB),
+        "local_disk_gb": _text(offer.local_disk_bytes, GB),
         "region": offer.region,
         "zones": str(offer.zones),
-        "price_usd_hour": _text(offer.price),
-        "spot_usd_hour": _text(offer.spot),
-        "spot_usd_hour_max": _text(offer.spot_max),
+        "price_usd_hour": _text(offer.price_usd_per_hour),
+        "spot_usd_hour": _text(offer.spot_usd_per_hour),
+        "spot_usd_hour_max": _text(offer.spot_high_usd_per_hour),
         "as_of": offer.as_of,
         "source": offer.source,
-        "doubts": ";".join(word for word in DOUBTS if word in offer.doubts),
+        "doubts": ";".join(_in_order(doubt.word for doubt in offer.doubts)),
     }
 
 
-def _text(value: float | None) -> str:
-    return "" if value is None else f"{value:.5g}"
+def _text(value: float | None, unit: float = 1.0) -> str:
+    return "" if value is None else f"{value / unit:.5g}"
 
 
-def doubt_rows() -> list[Row]:
-    """The vocabulary of `doubts` as a table."""
-    return [
-        {"doubt": word, "kind": kind, "about": about, "meaning": meaning}
-        for word, (kind, about, meaning) in DOUBTS.items()
-    ]
+def _in_order(words: Iterable[str]) -> Iterator[str]:
+    held = set(words)
+    return (word for word in doubt_kinds() if word in held)
+
+
+# --- how often spot machines are taken away ---
 
 
 BUCKETS = {
@@ -496,74 +207,27 @@ def interruption_rows(raw: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (row["instance"], row["region"]))
 
 
-def spelling_rows(raw: list[Row]) -> list[Row]:
-    """Every GPU name a provider uses, with ours."""
-    rows = [
-        {
-            "provider": row["source_provider"],
-            "spelling": row["source_name"],
-            "gpu": _spelled(row),
-            "note": _spelling_note(row),
-        }
-        for row in raw
-    ]
-    return sorted(rows, key=lambda row: (row["provider"], row["spelling"], row["gpu"]))
+# --- the command ---
 
 
-def _spelled(row: Row) -> str:
-    gpu, spelling = row["canonical"], row["source_name"].upper()
-    if gpu.startswith("A100"):
-        gpu += " SXM" * ("SXM" in spelling) + " PCIe" * ("PCIE" in spelling)
-    if gpu.startswith("H100") and "SXM" not in spelling and row["source_provider"] in H100_ASSUMED:
-        return "H100"
-    if gpu == "H100 NVL" and "-NVLINK" in row["instance_types_if_ambiguous"]:
-        return "H100"  # NVLink names the bridge between two cards, not the NVL card
-    return gpu
-
-
-def _spelling_note(row: Row) -> str:
-    if not row["canonical"]:
-        return "not a GPU"
-    types = row["instance_types_if_ambiguous"].replace("|", " ")
-    return f"for instances {types}" if types else ""
-
-
-def write_csv(path: Path, columns: Iterable[str], rows: list[Row]) -> None:
-    """Write a table, checked for equal columns, with plain newlines."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(columns), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    print(f"{path.name}: {len(rows)} rows, {path.stat().st_size / 1000:.0f} KB")
-
-
-def build(raw: Path, out: Path, kept: Path = KEPT) -> None:
+def build(raw: Path, out: Path, advisor: Path | None = None, files: Path = FILES) -> None:
     """Read every raw file, write every table."""
-    offers_raw = read_csv(only_file(raw, "offers_*.csv.gz"))
-    names = read_csv(raw / "gpu_names.csv")
-    interruptions = interruption_rows(read_csv(only_file(raw, "aws_spot_interruptions_*.csv")))
-    forms, disks = (read_csv(kept / f"instance_{name}.csv") for name in ("forms", "disks"))
-    ends = read_csv(out / "instance_ends.csv")
-    snapshot, advised = offers_raw[0]["snapshot_date"], interruptions[0]["as_of"]
-    offers = [offer_row(o) for o in build_offers(offers_raw, forms, disks, ends)]
-    tables = {
-        f"offers_{snapshot}.csv": offers,
-        "offer_doubts.csv": doubt_rows(),
-        f"spot_interruptions_{advised}.csv": interruptions,
-        "gpu_spellings.csv": spelling_rows(names),
-    }
-    for name, rows in tables.items():
-        write_csv(out / name, rows[0], rows)
+    snapshot = date.fromisoformat(raw.resolve().name).isoformat()
+    offers = [offer_row(offer) for offer in build_offers(raw, snapshot, read_csv(files))]
+    write_csv(out / f"offers_{snapshot}.csv", offers[0], offers)
+    if advisor is not None:
+        rows = interruption_rows(read_csv(advisor))
+        write_csv(out / f"spot_interruptions_{rows[0]['as_of']}.csv", rows[0], rows)
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description="Build outlay's price tables from raw files.")
-    parser.add_argument("--raw", type=Path, required=True, help="folder of the raw price files")
-    data = Path(__file__).parents[1] / "src" / "outlay" / "data"
-    parser.add_argument("--out", type=Path, default=data, help="folder of the tables")
+    parser.add_argument("--raw", type=Path, required=True, help="folder of a day's catalogue files")
+    parser.add_argument("--out", type=Path, default=DATA, help="folder of the tables")
+    parser.add_argument("--advisor", type=Path, help="file of the AWS Spot Instance Advisor")
     arguments = parser.parse_args()
-    build(arguments.raw, arguments.out)
+    build(arguments.raw, arguments.out, arguments.advisor)
 
 
 if __name__ == "__main__":

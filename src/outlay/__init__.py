@@ -20,8 +20,9 @@
 
 There is one function for each command, which gives what its `--json` prints: `plan_workload`,
 `vary_workload`, `compare_workloads`, `predict_on_gpus`, `trace_on_gpus`, `fit_on_gpu`,
-`probe_command`, `learn_from_measurements`, `list_offers`, `recommend`, `build_workstation`,
-`judge_workstation`, `upgrade_workstation`, `measure_host`.
+`probe_command`, `learn_from_measurements`, `list_offers`, `price_history` (with `good_time`),
+`price_changes`, `recommend`, `build_workstation`, `judge_workstation`, `upgrade_workstation`,
+`measure_host`.
 
 Names are imported when first used, so that `import outlay` is quick. `LightningProbe` and
 `TrainerProbe`, the callbacks, need a library of their own and come with no star;
@@ -67,6 +68,14 @@ if TYPE_CHECKING:
     from outlay.plan.sensitivity import swings, trial_value
     from outlay.plan.vary import Curves, vary_workload
     from outlay.prices.books import current_prices, past_prices
+    from outlay.prices.history import (
+        GoodTime,
+        PriceChanges,
+        PriceHistory,
+        good_time,
+        price_changes,
+        price_history,
+    )
     from outlay.probe.runner import ProbeRequest, probe_command
     from outlay.probe.stages import ProbeLimits
     from outlay.trace.formulas import register_op
@@ -112,6 +121,7 @@ _MODULES = {
     "plan.sensitivity": "swings trial_value",
     "plan.vary": "Curves vary_workload",
     "prices.books": "current_prices past_prices",
+    "prices.history": ("GoodTime PriceChanges PriceHistory good_time price_changes price_history"),
     "probe.runner": "ProbeRequest probe_command",
     "probe.stages": "ProbeLimits",
     "trace.formulas": "register_op",
@@ -141,6 +151,7 @@ __all__ = [
     "Difference",
     "Estimate",
     "FittedStep",
+    "GoodTime",
     "Gpu",
     "GpuPrediction",
     "Length",
@@ -153,6 +164,8 @@ __all__ = [
     "Plan",
     "PredictionRequest",
     "PriceBook",
+    "PriceChanges",
+    "PriceHistory",
     "ProbeLimits",
     "ProbeRequest",
     "Recommendation",
@@ -170,6 +183,7 @@ __all__ = [
     "find_gpu",
     "find_profile",
     "fit_on_gpu",
+    "good_time",
     "gpus",
     "judge_workstation",
     "learn_from_measurements",
@@ -182,6 +196,8 @@ __all__ = [
     "past_prices",
     "plan_workload",
     "predict_on_gpus",
+    "price_changes",
+    "price_history",
     "probe_command",
     "probing",
     "profile_of",

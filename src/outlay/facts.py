@@ -56,6 +56,50 @@ def fact_of(row: dict[str, str]) -> Fact:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardPrice:
+    """What a card with a GPU costs: a row of `data/card_prices.csv`, or of a list of one's own."""
+
+    gpu: str
+    """As the table of GPUs names it."""
+    condition: str
+    """`new`, `used` or at `launch`."""
+    fact: Fact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartPrice:
+    """What a part of a workstation costs, as a list of one's own says."""
+
+    part: str
+    """As the user names it."""
+    fact: Fact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedPrices:
+    """Prices of cards and parts that the user has imported; each counts where it is the newest."""
+
+    cards: tuple[CardPrice, ...] = ()
+    parts: tuple[PartPrice, ...] = ()
+
+
+NOTHING_IMPORTED = ImportedPrices()
+
+
+def card_prices(imported: ImportedPrices = NOTHING_IMPORTED) -> tuple[CardPrice, ...]:
+    """Every known price of a card: the bundled ones, then those that were imported."""
+    return (*_bundled_card_prices(), *imported.cards)
+
+
+@cache
+def _bundled_card_prices() -> tuple[CardPrice, ...]:
+    return tuple(
+        CardPrice(gpu=row["gpu"], condition=row["condition"], fact=fact_of(row))
+        for row in rows_of("card_prices.csv")
+    )
+
+
 def rows_of(name: str) -> list[dict[str, str]]:
     """The rows of a bundled table, by column name; of one that ends in .gz, too."""
     path = DATA / name

@@ -35,7 +35,8 @@ def test_each_is_a_schema(outlay, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_each_is_of_a_command_or_of_the_workload_file(name):
     # vary: plan --vary; measurement: probe --json; batches: probe --find-batch
-    assert name in ("workload", "vary", "measurement", "batches") or name in COMMANDS
+    command = name.partition("-")[0]  # prices-import: prices import
+    assert name in ("workload", "vary", "measurement", "batches") or command in COMMANDS
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -98,6 +99,8 @@ PRINTED = {
     "advise": ["advise", "--ask", "share"],
     "offers": ["offers", "--gpu", "T4", "--max-offers", "2"],
     "gpus": ["gpus", "T4"],
+    "prices-history": ["prices", "history", "L4", "--provider", "gcp", "--since", "2026-06"],
+    "prices-changes": ["prices", "changes", "--since", "2026-06-01"],
     "predict": ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8"],
     "calibrate": ["calibrate"],
     "fit": ["fit", "resnet50", "--gpu", "T4"],
@@ -109,8 +112,8 @@ WRITTEN = {
     "batches": lambda: dumps(batches_document(a_search())),
 }
 NAMED = {
-    "break_even", "costs_usd", "device_time_by_kind_s", "facts", "figures", "left_out",
-    "peak_flops_per_s", "time_parts_s", "unknown_ops", "versions",
+    "break_even", "costs_usd", "device_time_by_kind_s", "doubt_reasons", "facts", "figures",
+    "left_out", "only_one", "peak_flops_per_s", "time_parts_s", "unknown_ops", "versions",
 }  # fmt: skip
 """Objects whose keys are names of other things."""
 LATER = {"is_compiled", "stopped_for"}

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from tests.tables import TOOLS, rows_in
+from tests.tables import rows_in
 
 import outlay
 
@@ -248,28 +248,72 @@ def test_an_ambiguous_spelling_says_for_which_instances() -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
-    [TOOLS / "instance_forms.csv", TOOLS / "instance_disks.csv", DATA / "instance_ends.csv"],
-    ids=lambda path: path.name,
+    "name",
+    [
+        "instance_forms.csv",
+        "instance_disks.csv",
+        "instance_ends.csv",
+        "gpu_hosts.csv",
+        "catalogue_quirks.csv",
+    ],
 )
-def test_tables_kept_by_hand_have_a_source_and_a_date(path: Path) -> None:
-    rows = rows_in(path)
+def test_tables_kept_by_hand_have_a_source_and_a_date(name: str) -> None:
+    rows = rows_of(name)
     assert rows
     assert_dated(rows, date(2026, 12, 31))
     assert [row for row in rows if not row["source"]] == []
 
 
 def test_forms_are_unique_and_used(offers: list[Row]) -> None:
-    forms = rows_in(TOOLS / "instance_forms.csv")
+    forms = rows_of("instance_forms.csv")
     assert_unique(keys_of(forms, "provider", "instance_pattern", "raw_gpu"))
     sold = {(row["provider"], row["gpu"]) for row in offers}
     assert [row for row in forms if (row["provider"], row["gpu"]) not in sold] == []
 
 
 def test_disks_belong_to_instances_on_offer(offers: list[Row]) -> None:
-    disks = rows_in(TOOLS / "instance_disks.csv")
+    disks = rows_of("instance_disks.csv")
     assert_unique(keys_of(disks, "provider", "instance"))
     sold = set(keys_of(offers, "provider", "instance"))
     assert [row for row in disks if (row["provider"], row["instance"]) not in sold] == []
     for row in disks:
         assert row["local_disk_gb"] == "" or 0 <= int(row["local_disk_gb"]) <= 65536, row
+
+
+def test_hosts_are_unique_and_on_offer(offers: list[Row]) -> None:
+    hosts = rows_of("gpu_hosts.csv")
+    assert_unique(keys_of(hosts, "provider", "gpu", "gpus", "host"))
+    assert_unique(keys_of(hosts, "provider", "instance"))
+    sold = {(row["provider"], row["instance"]): row for row in offers}
+    for row in hosts:
+        assert sold[row["provider"], row["instance"]]["gpus"] == row["gpus"], row
+
+
+def test_quirks_are_of_a_known_kind_and_each_said_once(kinds: dict[str, str]) -> None:
+    rows = rows_of("catalogue_quirks.csv")
+    assert_unique(keys_of(rows, "catalogue", "provider", "instance_pattern", "quirk", "value"))
+    values = {
+        "zones": {"apart"},
+        "price": {"bid floor"},
+        "ram": {"times GPUs twice", "GiB times 1.074"},
+        "memory": {"of all GPUs"},
+        "whole memory": {"80"},
+        "host": {"in the price of the GPU"},
+        "region": {"no stock seen"},
+        "end": {"no newline"},
+        "currency": {"EUR"},
+        "doubt": set(kinds),
+    }
+    for row in rows:
+        if row["quirk"] == "gpus":
+            assert 0 < float(row["value"]) <= 16, row
+        else:
+            assert row["value"] in values[row["quirk"]], row
+
+
+def test_files_of_the_snapshot_have_the_day_of_their_offers(offers: list[Row]) -> None:
+    files = rows_of("catalogue_files.csv")
+    assert_unique(keys_of(files, "catalogue", "snapshot", "provider"))
+    assert all(re.fullmatch(r"[0-9a-f]{64}", row["sha256"]) for row in files)
+    days = {(row["provider"], row["changed"], row["source"]) for row in files}
+    assert days == set(keys_of(offers, "provider", "as_of", "source"))

@@ -144,7 +144,7 @@ def test_two_weekly_refreshes_are_two_weeks_more(bundled):
 def test_the_change_of_two_more_weeks_takes_the_place_of_two_of_eight(bundled):
     bundled(a_quote())
     (quote,) = spot_market(*weekly(0.5, 0.4)).quotes[KEY]
-    # before: 0.2 is the root of (8 squares + 0.1^2) / 9, so that each is 0.35 / 8 = 0.04375
+    # before: 0.2 is the root of (8 squares + 0.1^2) / 9: each is (0.36 - 0.01) / 8 = 0.04375
     # now six of them, 0 and ln(0.4 / 0.5)^2 = 0.0498: (0.2625 + 0.0498 + 0.01) / 9 = 0.0358
     assert quote.weekly_change == pytest.approx(math.sqrt(0.0358), abs=1e-4)
 

@@ -191,7 +191,7 @@ def test_writes_png(tmp_path):
 
 @pytest.mark.parametrize("name", ["memory.svg", "memory", "memory.html.gz"])
 def test_other_endings_are_refused(tmp_path, name):
-    with pytest.raises(InputError, match=r"neither a \.html nor a \.png"):
+    with pytest.raises(InputError, match=r"no \.html or \.png file"):
         check_plot_path(tmp_path / name)
 
 

@@ -3,7 +3,8 @@
     purchase    the price, with a range that widens with its age
     resale      a used card keeps a share of its price each year; a new one is used at once
 
-`data/card_prices.csv` has one price per row with its source and day. Besides: what advice assumes
+`data/card_prices.csv` has one price per row with its source and day, and so have lists that the
+user has imported: the newest price counts, whoever says it. Besides: what advice assumes
 (`data/advise_assumptions.csv`), how fast cards are on bundled profiles, and cards to avoid, which
 another one beats in everything.
 """
@@ -16,9 +17,17 @@ from datetime import date
 from functools import cache
 from typing import Literal
 
-from outlay.currency import usd_per_unit
+from outlay.currency import in_usd, usd_per_unit
 from outlay.errors import NotKnown
-from outlay.facts import Fact, assumptions, fact_of, rows_of
+from outlay.facts import (
+    NOTHING_IMPORTED,
+    Fact,
+    ImportedPrices,
+    assumptions,
+    card_prices,
+    fact_of,
+    rows_of,
+)
 from outlay.hardware.gpus import Gpu, gpus
 from outlay.plan.placement import calibration
 from outlay.predict.kernel_time import device_time
@@ -140,45 +149,60 @@ class CardForSale:
 
 
 @cache
-def cards(today: str) -> tuple[CardForSale, ...]:
-    """The newest price of each card in each condition; leftover stock only where none else is."""
+def cards(today: str, imported: ImportedPrices = NOTHING_IMPORTED) -> tuple[CardForSale, ...]:
+    """The newest price of each card in each condition; leftover stock only where none else is.
+
+    Of one day an imported price goes before a bundled one.
+    """
     newest: dict[tuple[str, str], CardForSale] = {}
-    for card in sorted(_listed(today), key=lambda listed: (not listed.is_leftover, listed.as_of)):
+    listed = sorted(_listed(today, imported), key=lambda card: (not card.is_leftover, card.as_of))
+    for card in listed:
         newest[card.gpu.name, card.condition] = card
     return tuple(newest.values())
 
 
-def _listed(today: str) -> Iterable[CardForSale]:
+def _listed(today: str, imported: ImportedPrices) -> Iterable[CardForSale]:
     by_name, now = gpus(), date.fromisoformat(today)
-    for row in rows_of("card_prices.csv"):
-        condition, name = row["condition"], row["gpu"]
-        if condition not in ("new", "used") or name not in by_name or row["as_of"] > today:
+    for price in card_prices(imported):
+        amount, fact = price.fact.number, price.fact
+        if price.condition not in ("new", "used") or price.gpu not in by_name or amount is None:
             continue
-        days = (now - date.fromisoformat(row["as_of"])).days
+        if fact.as_of > today:
+            continue
         yield CardForSale(
-            gpu=by_name[name],
-            condition=condition,  # type: ignore[arg-type]  # one of the two
-            listed_usd=float(row["value"]),
-            as_of=row["as_of"],
-            source=row["source"],
-            note=row["note"],
-            age_months=days / _DAYS_IN_MONTH,
+            gpu=by_name[price.gpu],
+            condition=price.condition,  # type: ignore[arg-type]  # one of the two
+            listed_usd=amount * in_usd(fact.unit),
+            as_of=fact.as_of,
+            source=fact.source,
+            note=fact.note,
+            age_months=(now - date.fromisoformat(fact.as_of)).days / _DAYS_IN_MONTH,
         )
 
 
-def worth_buying(today: str, *, used: bool = True, amd: bool = True) -> tuple[CardForSale, ...]:
+def worth_buying(
+    today: str,
+    *,
+    used: bool = True,
+    amd: bool = True,
+    imported: ImportedPrices = NOTHING_IMPORTED,
+) -> tuple[CardForSale, ...]:
     """The cards somebody should look at for a desktop."""
     return tuple(
         card
-        for card in desktop_cards(today)
+        for card in desktop_cards(today, imported)
         if is_sensible(card, amd=amd) and (used or card.condition == "new")
     )
 
 
-def desktop_cards(today: str) -> tuple[CardForSale, ...]:
+def desktop_cards(
+    today: str, imported: ImportedPrices = NOTHING_IMPORTED
+) -> tuple[CardForSale, ...]:
     """All cards with a price that go into a desktop, leftover stock left out."""
     return tuple(
-        card for card in cards(today) if not card.is_leftover and card.in_a_desktop is None
+        card
+        for card in cards(today, imported)
+        if not card.is_leftover and card.in_a_desktop is None
     )
 
 
@@ -191,10 +215,12 @@ def is_sensible(card: CardForSale, *, amd: bool = True) -> bool:
     return not card.is_old and card.gpu.software.runs == "yes" and (amd or card.gpu.vendor != "AMD")
 
 
-def resale_usd(card: CardForSale, years: float, today: str) -> Estimate:
+def resale_usd(
+    card: CardForSale, years: float, today: str, imported: ImportedPrices = NOTHING_IMPORTED
+) -> Estimate:
     """What a card is sold for after some years, fees taken off."""
     keep, left = assumption_range("used_card_keep_per_year"), 1 - assumption_number("selling_cost")
-    now = used_usd(card, today)
+    now = used_usd(card, today, imported)
     return Estimate(
         low=now.low * keep.low**years * left,
         likely=now.likely * keep.likely**years * left,
@@ -202,13 +228,15 @@ def resale_usd(card: CardForSale, years: float, today: str) -> Estimate:
     )
 
 
-def used_usd(card: CardForSale, today: str) -> Estimate:
+def used_usd(
+    card: CardForSale, today: str, imported: ImportedPrices = NOTHING_IMPORTED
+) -> Estimate:
     """What somebody pays for it second-hand on the day it is bought."""
     if card.condition == "used":
         return Estimate.exactly(card.listed_usd)
     second_hand = [
         other
-        for other in cards(today)
+        for other in cards(today, imported)
         if other.gpu is card.gpu and other.condition == "used" and not other.is_old
     ]
     if second_hand:
@@ -294,12 +322,14 @@ class DominatedCard:
 
 
 @cache
-def dominated_cards(today: str) -> tuple[DominatedCard, ...]:
+def dominated_cards(
+    today: str, imported: ImportedPrices = NOTHING_IMPORTED
+) -> tuple[DominatedCard, ...]:
     """Cards with a price that another one beats in everything, the most money wasted first.
 
     Leftover stock is looked at although its price is old: that is what shops still ask for it.
     """
-    listed = [card for card in cards(today) if card.in_a_desktop is None]
+    listed = [card for card in cards(today, imported) if card.in_a_desktop is None]
     # not every package has a build for AMD: such a card is not as good in everything
     rivals = [card for card in listed if is_sensible(card, amd=False)]
     compared = [card for card in listed if not card.is_old or card.is_leftover]

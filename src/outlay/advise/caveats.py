@@ -128,7 +128,7 @@ def _rented(alternative: Alternative) -> Iterator[str]:
 
 def _left_out(request: AdviceRequest) -> Iterator[str]:
     """Cards with a price that were not looked at, and why."""
-    listed = desktop_cards(request.today)
+    listed = desktop_cards(request.today, request.imported)
     old = sum(card.is_old for card in listed)
     amd = sum(card.gpu.vendor == "AMD" and not card.is_old for card in listed)
     if old and not many_gpus(request):

@@ -55,14 +55,16 @@ def cards_for_sale(request: AdviceRequest) -> tuple[CardForSale, ...]:
     """The cards to look at: none where one machine cannot take that many."""
     if request.gpus > assumption_number("workstation_gpus_most"):
         return ()
-    return worth_buying(request.today, used=request.used, amd=request.amd)
+    return worth_buying(
+        request.today, used=request.used, amd=request.amd, imported=request.imported
+    )
 
 
 def machine_of(card: CardForSale, request: AdviceRequest, use_s: float) -> Workstation:
     """A machine with that card, bought for as long as asked and used for `use_s` in all."""
     price, rest = card.price_usd.scaled(request.gpus), rest_usd(request)
     purchase = price.plus(rest)
-    sold = resale_usd(card, request.years, request.today).scaled(request.gpus)
+    sold = resale_usd(card, request.years, request.today, request.imported).scaled(request.gpus)
     keep = assumption_range("desktop_keep_per_year")
     rest_sold = Estimate(
         low=rest.likely * keep.low**request.years,

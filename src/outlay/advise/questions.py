@@ -16,6 +16,7 @@ from functools import cache
 from itertools import combinations
 
 from outlay.advise.cards import (
+    CardForSale,
     assumption_fact,
     assumption_number,
     assumption_range,
@@ -27,7 +28,14 @@ from outlay.advise.cards import (
 )
 from outlay.advise.request import purposes
 from outlay.errors import InputError, NotKnown
-from outlay.facts import Fact, assumed_range, assumptions, rows_of
+from outlay.facts import (
+    NOTHING_IMPORTED,
+    Fact,
+    ImportedPrices,
+    assumed_range,
+    assumptions,
+    rows_of,
+)
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu, gpus
 from outlay.offers.catalog import reserved_offers
@@ -57,6 +65,8 @@ class QuestionContext:
     size_bytes: float | None = None
     prices: PriceBook | None = None
     """None: the bundled ones."""
+    imported: ImportedPrices = NOTHING_IMPORTED
+    """Prices of cards besides the bundled ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,11 +184,16 @@ def purpose(context: QuestionContext) -> Answer:  # noqa: ARG001
 
 def used(context: QuestionContext) -> Answer:
     """Used cards with a price, what they sell for later, and how old the price is."""
-    listed = [card for card in desktop_cards(context.today) if card.condition == "used"]
+    cards = desktop_cards(context.today, context.imported)
+    listed = [card for card in cards if card.condition == "used"]
     fresh = sum(not card.is_old for card in listed)
     keep, months = (
         assumption_number(name) for name in ("used_card_keep_per_year", "price_old_months")
     )
+
+    def sold_usd(card: CardForSale) -> float:
+        return resale_usd(card, _RESALE_YEARS, context.today, context.imported).likely
+
     return Answer(
         topic="used",
         question="Used cards: what do they cost, and what are they worth later?",
@@ -197,7 +212,7 @@ def used(context: QuestionContext) -> Answer:
                     f"{card.gpu.memory_bytes / GIB:.0f}",
                     f"${card.listed_usd:,.0f}",
                     f"{card.as_of}{' (old)' if card.is_old else ''}",
-                    f"${resale_usd(card, _RESALE_YEARS, context.today).likely:,.0f}",
+                    f"${sold_usd(card):,.0f}",
                     card.gpu.software.runs,
                 )
                 for card in sorted(listed, key=lambda card: (card.is_old, card.listed_usd))
@@ -209,7 +224,7 @@ def used(context: QuestionContext) -> Answer:
 
 def avoid(context: QuestionContext) -> Answer:
     """Every card that another one beats, and why."""
-    beaten = dominated_cards(context.today)
+    beaten = dominated_cards(context.today, context.imported)
     old = [gpu.name for gpu in gpus().values() if gpu.software.runs in ("no", "old builds")]
     return Answer(
         topic="avoid",
@@ -222,7 +237,7 @@ def avoid(context: QuestionContext) -> Answer:
             f"And GPUs that today's PyTorch hardly runs on or not at all: {', '.join(old)}.",
         ),
         figures=Figures(
-            heads=("avoid", "price", "as of", "better", "its price", "as fast"),
+            heads=("avoid", "price", "as of", "better", "costs", "as fast"),
             rows=tuple(
                 (
                     f"{dominated.card.name}{' (leftover)' if dominated.card.is_leftover else ''}",
@@ -230,7 +245,7 @@ def avoid(context: QuestionContext) -> Answer:
                     dominated.card.as_of,
                     dominated.better.name,
                     f"${dominated.better.listed_usd:,.0f}",
-                    f"{dominated.times_as_fast:.1f}x and more",
+                    f"{dominated.times_as_fast:.1f}x or more",
                 )
                 for dominated in beaten
             ),
@@ -243,7 +258,7 @@ def avoid(context: QuestionContext) -> Answer:
 def amd(context: QuestionContext) -> Answer:
     """AMD cards: what software says of them, and those with a price."""
     listed = [gpu for gpu in gpus().values() if gpu.vendor == "AMD"]
-    priced = {card.gpu.name: card for card in desktop_cards(context.today)}
+    priced = {card.gpu.name: card for card in desktop_cards(context.today, context.imported)}
     return Answer(
         topic="amd",
         question="AMD cards and their software?",

@@ -188,7 +188,7 @@ def recommend(
         turning_points=points,
         rules=tuple(rule_tests([point for point in points if point.buy is buy], request)),
         caveats=tuple(caveats_of(chosen, buy, request)),
-        dominated=dominated_cards(request.today) if cards else (),
+        dominated=dominated_cards(request.today, request.imported) if cards else (),
         upgrade=upgrade_path(purchases, request),
     )
 
@@ -337,10 +337,10 @@ def upgrade_path(alternatives: Sequence[Alternative], request: AdviceRequest) ->
 
 
 def _resale_usd(card: CardForSale, years: float, request: AdviceRequest) -> float:
-    return resale_usd(card, years, request.today).likely * request.gpus
+    return resale_usd(card, years, request.today, request.imported).likely * request.gpus
 
 
 def _worth_usd(card: CardForSale, years: float, request: AdviceRequest) -> float:
     """What a used one costs after some years."""
     keep_fraction = math.pow(assumption_number("used_card_keep_per_year"), years)
-    return used_usd(card, request.today).likely * keep_fraction * request.gpus
+    return used_usd(card, request.today, request.imported).likely * keep_fraction * request.gpus

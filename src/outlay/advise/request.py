@@ -12,7 +12,7 @@ from functools import cache
 
 from outlay.advise.cards import assumption_number
 from outlay.errors import InputError, NotKnown
-from outlay.facts import rows_of
+from outlay.facts import NOTHING_IMPORTED, ImportedPrices, rows_of
 from outlay.offers.price_book import PriceBook
 from outlay.trace.profile import Profile
 from outlay.units import DAY_S, GIB, HOUR_S, MONTH_S, WEEK_S, YEAR_S
@@ -193,6 +193,8 @@ class AdviceRequest:
     today: str
     prices: PriceBook | None = None
     """None: the bundled ones."""
+    imported: ImportedPrices = NOTHING_IMPORTED
+    """Prices of cards besides the bundled ones."""
     purpose: Purpose | None = None
     workload: Workload | None = None
     """The user's own, whose step, data and terms count instead of a purpose's."""

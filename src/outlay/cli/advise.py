@@ -9,12 +9,14 @@ import click
 
 from outlay.cli.options import (
     as_of_option,
+    imported_of,
     json_option,
     prices_of,
     prices_option,
     print_document,
     tell,
     today,
+    trust_option,
 )
 from outlay.errors import InputError
 
@@ -63,6 +65,7 @@ _LONGEST_MONTHS = 120
 @click.option("--ask", metavar="TOPIC", help="Answer one question; --ask list names them all.")
 @click.option("--size", metavar="SIZE", help="How much data, for --ask upload and download.")
 @prices_option
+@trust_option
 @as_of_option
 @json_option
 def command(**options: Any) -> int:
@@ -107,13 +110,15 @@ def _request(options: dict[str, Any]) -> AdviceRequest:
     from outlay.currency import usd_per_unit
 
     purpose, workload, profile = _trained(options)
+    trust = options["trust"] or (workload.prefer.trust if workload else "") or None
     rate, day = usd_per_unit(options["currency"])
     return AdviceRequest(
         profile=profile,
         use=monthly_use(options["usage"]),
         months=float(options["months"]),
         today=today(),
-        prices=prices_of(options["prices"], options["as_of"]),
+        prices=prices_of(options["prices"], options["as_of"], trust),
+        imported=imported_of(options["prices"]),
         purpose=purpose,
         workload=workload,
         budget_usd=None if options["budget"] is None else options["budget"] * rate,
@@ -168,7 +173,8 @@ def _answer(options: dict[str, Any]) -> int:
     context = QuestionContext(
         today=today(),
         profile=options["profile"] or USUAL_PROFILE,
-        prices=prices_of(options["prices"], options["as_of"]),
+        prices=prices_of(options["prices"], options["as_of"], options["trust"]),
+        imported=imported_of(options["prices"]),
         size_bytes=None if options["size"] is None else size_bytes(options["size"]),
     )
     reply = answer(options["ask"], context)

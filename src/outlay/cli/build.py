@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outlay.cli.options import json_option, print_document, today
+from outlay.cli.options import imported_of, json_option, print_document, today
 from outlay.errors import InputError
 
 if TYPE_CHECKING:
@@ -123,19 +123,27 @@ def command(
     Exits with 3 when a rule is broken or the budget does not do. A rule whose figures are unknown
     is "not checked", never passed.
     """
-    from outlay.currency import in_usd
+    import os
+
+    from outlay.currency import usd_per_unit
     from outlay.report.build import Currency
     from outlay.workstation.assembly import build_request
     from outlay.workstation.build import build_workstation, judge_workstation, upgrade_workstation
     from outlay.workstation.parts import catalogue, read_prices
 
-    known = catalogue(read_prices(price_list) if price_list else None, today(), used=used)
+    known = catalogue(
+        read_prices(price_list) if price_list else None,
+        today(),
+        used=used,
+        imported=imported_of(os.environ.get("OUTLAY_PRICES", "newest")),
+    )
     if listed is not None:
         return _list(known.of(listed), as_json)
     training = _training(workload, profile)
     described = _described(file, upgraded_file, known, asks=bool(gpu_name or any(named.values())))
     unit = currency or (described.currency if described else "USD")
-    usd = in_usd(unit, described.currency_day if described else None)
+    day = described.currency_day if described else None
+    usd, rate_day = usd_per_unit(unit, day, today=today())
     request = build_request(
         known,
         _cards(gpu_name),
@@ -150,7 +158,9 @@ def command(
         report = judge_workstation(described, request, training)
     else:
         report = upgrade_workstation(described, request, training)
-    return _show(report, Currency(name=unit.upper(), usd_per_unit=usd), as_json, sources)
+    said = "" if day else today()
+    shown = Currency(name=unit.upper(), usd_per_unit=usd, rate_as_of=rate_day, today=said)
+    return _show(report, shown, as_json, sources)
 
 
 _KINDS: dict[str, Kind] = {

@@ -15,6 +15,7 @@ from outlay.cli.options import (
     print_document,
     tell,
     today,
+    trust_option,
 )
 
 
@@ -23,8 +24,11 @@ from outlay.cli.options import (
 @click.argument("second", type=click.Path(path_type=Path))
 @prices_option
 @as_of_option
+@trust_option
 @json_option
-def command(first: Path, second: Path, prices: str, as_of: str | None, as_json: bool) -> int:
+def command(
+    first: Path, second: Path, prices: str, as_of: str | None, trust: str | None, as_json: bool
+) -> int:
     """Compare two plans: which inputs differ, what is chosen, every line that changed.
 
     \b
@@ -39,7 +43,7 @@ def command(first: Path, second: Path, prices: str, as_of: str | None, as_json: 
     from outlay.report.comparison import difference_document, print_difference
     from outlay.report.console import Page
 
-    book = prices_of(prices, as_of)
+    book = prices_of(prices, as_of, trust)
     difference = compare_workloads(
         first,
         second,

@@ -13,6 +13,7 @@ from outlay.cli.options import (
     prices_option,
     print_document,
     today,
+    trust_option,
 )
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ SORTS = ("price", "spot", "gpu-price", "gpu", "provider", "memory", "age")
     "--max-offers", type=click.IntRange(1), help="Rows to show.  [default: 50; all in JSON]"
 )
 @prices_option
+@trust_option
 @as_of_option
 @json_option
 def command(
@@ -60,6 +62,7 @@ def command(
     sort: Sort | None,
     max_offers: int | None,
     prices: str,
+    trust: str | None,
     as_of: str | None,
     as_json: bool,
 ) -> None:
@@ -67,13 +70,14 @@ def command(
 
     Prices are the newest good ones (`outlay prices refresh` renews them), for the whole machine
     and hour; `outlay plan` works out what a run costs on them. Spot prices are the cheapest
-    zone's.
+    zone's. With --trust only what a plan may choose at that trust is listed.
 
     \b
     Example:
       outlay offers --gpu A100-80GB:8 --region us-
       outlay offers --gpu 24GB..48GB --spot --max-price 0.5
       outlay offers --provider lambda --sort gpu-price --json
+      outlay offers --gpu H100 --trust strict        prices that nothing speaks against
       outlay offers --gpu H100 --as-of 2024-03
     """
     from outlay.offers.catalog import OfferFilter, gpu_filter
@@ -86,8 +90,9 @@ def command(
         regions=(*regions, *(region for _, slash, region in places if slash)),
         spot=spot,
         max_usd_per_hour=max_price,
+        trusted=trust is not None,
     )
-    book = prices_of(prices, as_of)
+    book = prices_of(prices, as_of, trust)
     offers = list_offers(query, sort, today=today(), prices=book)
     if as_json:
         from outlay.report.documents import offers_document
@@ -97,7 +102,7 @@ def command(
     shown = offers[: max_offers or 50]
     from outlay.report.console import Page
     from outlay.report.price_report import prices_in_words
-    from outlay.report.tables import offers_table
+    from outlay.report.tables import doubts_explained, offers_table
 
     out = Page()
     names = [*gpus, *providers, *regions]
@@ -105,5 +110,7 @@ def command(
         out.print(f"Offers of {', '.join(names)}")
     if shown:
         out.print(offers_table(shown, out.width))
+        for line in doubts_explained(shown):
+            out.print(line)
     prices_said = prices_in_words(book, today())
     out.print(f"Shown {len(shown)} of {len(offers)} offers; {prices_said}.")

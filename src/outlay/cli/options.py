@@ -12,6 +12,7 @@ import click
 from outlay.errors import InputError
 
 if TYPE_CHECKING:
+    from outlay.facts import ImportedPrices
     from outlay.hardware.gpu_names import GpuMatch
     from outlay.offers.price_book import PriceBook
     from outlay.predict.evidence import LearnedCalibration
@@ -159,6 +160,16 @@ def prices_option(command: F) -> F:
     )(command)
 
 
+def trust_option(command: F) -> F:
+    """`--trust`: which doubts about prices may be ranked."""
+    return click.option(
+        "--trust",
+        metavar="usual|strict|all|DOUBT,...",
+        help="Which doubtful prices may be chosen: none with a caution (usual), none with any "
+        "doubt (strict), all, or those with these doubts: stale,marketplace.",
+    )(command)
+
+
 def as_of_option(command: F) -> F:
     """`--as-of`: the prices of a day in the past."""
     return click.option(
@@ -168,8 +179,17 @@ def as_of_option(command: F) -> F:
     )(command)
 
 
-def prices_of(choice: str, as_of: str | None = None) -> PriceBook:
-    """The prices that `--prices` and `--as-of` ask for."""
+def prices_of(choice: str, as_of: str | None = None, trust: str | None = None) -> PriceBook:
+    """The prices that `--prices`, `--as-of` and `--trust` ask for."""
+    book = _book_of(choice, as_of)
+    if trust is None:
+        return book
+    from outlay.offers.price_book import trusted_book
+
+    return trusted_book(book, trust)
+
+
+def _book_of(choice: str, as_of: str | None) -> PriceBook:
     if as_of is not None:
         if choice == "bundled" and _is_typed("prices"):
             raise click.UsageError("--as-of and --prices bundled exclude each other: give one.")
@@ -189,6 +209,17 @@ def _is_typed(option: str) -> bool:
     """Whether an option stands on the command line, not in the environment."""
     source = click.get_current_context().get_parameter_source(option)
     return source is click.core.ParameterSource.COMMANDLINE
+
+
+def imported_of(choice: str) -> ImportedPrices:
+    """The prices of cards and parts that were imported; none where only bundled ones count."""
+    from outlay.facts import NOTHING_IMPORTED
+
+    if choice == "bundled":
+        return NOTHING_IMPORTED
+    from outlay.prices.own_lists import imported_prices
+
+    return imported_prices(today())
 
 
 def warn(message: str) -> None:

@@ -19,6 +19,7 @@ from outlay.cli.options import (
     print_document,
     tell,
     today,
+    trust_option,
 )
 from outlay.cli.prices import alert_options, refresh_first, send_news, until_it_happens
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     help="A measurement of the step (outlay probe), beside those the file names. Any number.",
 )
 @prices_option
+@trust_option
 @as_of_option
 @click.option("--refresh", is_flag=True, help="Refresh prices first (as `outlay prices refresh`).")
 @click.option(
@@ -74,6 +76,7 @@ def command(
     max_options: int | None,
     measured: tuple[str, ...],
     prices: str,
+    trust: str | None,
     as_of: str | None,
     refresh: bool,
     alert_below: float | None,
@@ -115,7 +118,7 @@ def command(
     def newest() -> PriceBook:
         if refresh:
             refresh_first()
-        return prices_of(prices, as_of)
+        return prices_of(prices, as_of, trust)
 
     if vary is not None:
         return _vary(file, vary, measured, length, newest(), as_json=as_json)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from outlay.cli.options import json_option, now, print_document, tell, today, warn
+from outlay.errors import InputError
 
 if TYPE_CHECKING:
     from outlay.offers.price_book import PriceBook
     from outlay.prices.alerts import CheapOffer
-    from outlay.prices.price_store import Attempt
+    from outlay.prices.history import GoodTime, PriceChanges, PriceHistory
+    from outlay.prices.own_lists import ListSummary
+    from outlay.prices.price_store import Attempt, PriceStore
 
 F = TypeVar("F", bound=Callable[..., Any])
 LEAST_PAUSE_S = 60.0
@@ -90,10 +97,11 @@ def _refreshed(
 ) -> list[Attempt]:
     """What became of asking; damaged prices that were put aside are warned of."""
     from outlay.errors import ProviderError
+    from outlay.prices.download import is_offline
     from outlay.prices.price_store import PriceStore
     from outlay.prices.refresh import RefreshInterrupted, refresh_prices
 
-    if offline or _is_offline():
+    if offline or is_offline():
         raise ProviderError("Prices were not refreshed: outlay is offline and asks nobody.")
     with PriceStore() as store:
         aside = store.put_damaged_aside()
@@ -108,31 +116,11 @@ def _refreshed(
                 now=now(),
                 store=store,
                 accept=accept,
-                progress=_progress(),
+                progress=tell,
             )
         except RefreshInterrupted as interrupt:
             warn(f"{len(interrupt.done)} of {interrupt.asked} lists were refreshed and are kept.")
             raise
-
-
-def _is_offline() -> bool:
-    import os
-
-    return os.environ.get("OUTLAY_OFFLINE", "").strip().lower() not in ("", "0", "false", "no")
-
-
-def _progress() -> Callable[[str], None]:
-    """Says what is going on: to a terminal at once, elsewhere after two seconds."""
-    import sys
-    import time
-
-    started_s = time.monotonic()
-
-    def say(message: str) -> None:
-        if sys.stderr.isatty() or time.monotonic() - started_s > 2:
-            click.echo(message, err=True)
-
-    return say
 
 
 def refresh_first() -> None:
@@ -151,10 +139,302 @@ def refresh_first() -> None:
 # --- compare ---
 
 
+@command.command("compare", no_args_is_help=True)
+@click.argument("gpu")
+@click.option("--gpus", type=click.IntRange(1), help="Only machines with so many of them.")
+@click.option("--provider", "providers", multiple=True, help="Only of this provider.")
+@click.option(
+    "--max-machines", type=click.IntRange(1), help="Machines to show.  [default: 20; all in JSON]"
+)
+@json_option
+def compare(
+    gpu: str,
+    gpus: int | None,
+    providers: tuple[str, ...],
+    max_machines: int | None,
+    as_json: bool,
+) -> None:
+    """Compare what sources say a GPU costs, machine by machine.
+
+    A row for each source that lists the machine, the price that a plan takes first, with its day
+    and how far the others are from it. Those farthest apart come first; what only one source lists
+    is counted.
+
+    \b
+    Example:
+      outlay prices compare H100
+      outlay prices compare "A100 80GB" --gpus 8 --provider aws
+      outlay prices compare L4 --json | jq '.machines[] | select(.doubts != [])'
+    """
+    from outlay.prices.books import source_comparison
+
+    tell("Reading what every source says ...")
+    comparison = source_comparison(gpu, gpus=gpus, providers=providers, today=today(), warn=warn)
+    if as_json:
+        from outlay.report.price_report import compare_document
+
+        document = compare_document(gpu, comparison)
+        print_document(replace(document, machines=document.machines[:max_machines]))
+        return
+    from outlay.report.console import Page
+    from outlay.report.price_report import print_comparison
+
+    print_comparison(Page(), gpu, comparison, max_machines or 20)
+
+
 # --- history ---
 
 
+@command.command("history")
+@click.argument("gpu")
+@click.option("--provider", default="", metavar="NAME", help="Only this provider.")
+@click.option("--gpus", type=click.IntRange(1), help="Only machines of so many GPUs.")
+@click.option("--spot/--on-demand", "spot", default=None, help="Only prices of that kind.")
+@click.option("--since", default="", metavar="DAY", help="From this day or month on: 2025-06.")
+@click.option("--until", default="", metavar="DAY", help="Up to this day or month.")
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the picture, too: .html, .svg, or .png (needs matplotlib).",
+)
+@json_option
+def history_command(
+    gpu: str,
+    provider: str,
+    gpus: int | None,
+    spot: bool | None,
+    since: str,
+    until: str,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Show what a GPU-hour cost, and whether now is a good time.
+
+    The bundled months from 2022-07 to 2026-08 and every refresh kept here since: on demand and as
+    spot, the cheapest and the middle, by provider. Prices are those of a machine over its GPUs.
+
+    \b
+    Example:
+      outlay prices history "A100 80GB"
+      outlay prices history "H100 SXM" --gpus 8 --since 2025-01 --plot h100.html
+      outlay prices history L4 --provider gcp --spot --json
+    """
+    from outlay.prices.history import TENANCIES, good_time, price_history
+
+    since, until = day_of(since, "--since"), day_of(until, "--until")
+    if plot is not None:
+        from outlay.report.price_plot import check_history_path
+
+        check_history_path(plot)
+    tenancies = tuple(name for name in TENANCIES if spot is None or spot == (name == "spot"))
+    with kept_prices() as store:
+        history = price_history(
+            gpu, provider=provider, gpus=gpus, until=until, tenancies=tenancies, store=store
+        )
+    day = min(day_of(until, "--until", last=True) or today(), today())
+    times = [time for name in tenancies if (time := good_time(history, name, day)) is not None]
+    shown = history.between(since, "")
+    if plot is not None and shown.series:
+        from outlay.report.price_plot import write_history_plot
+
+        write_history_plot(plot, history, times, day, since)
+    if as_json:
+        from outlay.report.price_report import history_document
+
+        print_document(history_document(shown, times, since, until))
+        return
+    _print_history(history, shown, times, day)
+    if plot is not None and shown.series:
+        tell(f"Written to {plot}.")
+
+
+def _print_history(
+    history: PriceHistory, shown: PriceHistory, times: Sequence[GoodTime], day: str
+) -> None:
+    from outlay.report import price_plot, price_report
+    from outlay.report.console import INDENT, Page, bullets, muted
+
+    out = Page()
+    if not shown.series:
+        out.print(price_report.nothing_known(history))
+        return
+    cheapest, middle = price_report.line_words(history)
+    out.print(price_report.history_title(shown))
+    out.print(muted(f"Line: {cheapest}. Dots: {middle}."))
+    drawn = price_report.drawn_tenancies(shown)
+    days = price_plot.span(shown, drawn)
+    for tenancy in drawn:
+        chart = price_plot.terminal_chart(
+            shown.of(tenancy), days, out.width - INDENT, ascii_only=price_plot.needs_ascii()
+        )
+        years = price_report.provider_years(history, tenancy)
+        out.print_section(price_report.TENANCY_WORDS[tenancy], "\n".join(chart))
+        out.print()
+        out.print(price_report.history_table(years, out.width))
+    words = "\n\n".join("\n".join(price_report.good_time_words(time)) for time in times)
+    if words:
+        out.print_section("Is now a good time?", words)
+    out.print()
+    out.print(bullets(price_report.history_notes(history, day)))
+
+
 # --- changes ---
+
+
+@command.command("changes")
+@click.option(
+    "--since",
+    required=True,
+    metavar="DAY",
+    help="A day, or a time where there were several refreshes: 2026-11-16T20:15:00Z.",
+)
+@click.option("--until", default="", metavar="DAY", help="Up to this day.")
+@click.option("--provider", default="", metavar="NAME", help="Only this provider.")
+@click.option("--gpu", default="", metavar="NAME", help="Only this GPU.")
+@click.option(
+    "--min-change",
+    default="1%",
+    show_default=True,
+    metavar="SHARE",
+    help="Leave out what changed by less: 5%, or 0 for everything.",
+)
+@click.option(
+    "--max-changes", type=click.IntRange(1), help="Rows to show.  [default: 50; all in JSON]"
+)
+@json_option
+def changes_command(
+    since: str,
+    until: str,
+    provider: str,
+    gpu: str,
+    min_change: str,
+    max_changes: int | None,
+    as_json: bool,
+) -> None:
+    """List what became dearer, cheaper, new or gone since a day.
+
+    Prices as they are now are compared with the last ones kept at that day; where none were kept,
+    with the bundled snapshot or the first refresh after it, which is said.
+
+    \b
+    Example:
+      outlay prices changes --since 2026-10-01
+      outlay prices changes --since 2026-10-01 --gpu H100 --min-change 5%
+      outlay prices changes --since 2026-10-01 --provider aws --json
+    """
+    from outlay.prices.history import PriceChanges, price_changes
+
+    begin = time_of(since, "--since")
+    least = share_of(min_change, "--min-change")
+    end = day_of(until, "--until", last=True)
+    with kept_prices() as store:
+        changes = PriceChanges(since=begin, changes=(), totals=())
+        if store is not None:
+            changes = price_changes(
+                begin, until=end, provider=provider, gpu=gpu, min_change=least, store=store
+            )
+    if as_json:
+        from outlay.report.price_report import changes_document
+
+        print_document(changes_document(changes))
+        return
+    _print_changes(changes, max_changes or 50)
+
+
+def _print_changes(changes: PriceChanges, most: int) -> None:
+    from outlay.report import price_report
+    from outlay.report.console import Page, bullets
+
+    out = Page()
+    if not changes.totals:
+        out.print(price_report.NOTHING_KEPT)
+        return
+    out.print(f"Prices that changed since {changes.since}, of whole machines")
+    shown = changes.changes[:most]
+    if shown:
+        out.print()
+        out.print(price_report.changes_table(shown, out.width))
+    out.print()
+    out.print(price_report.totals_table(changes.totals, out.width))
+    out.print()
+    out.print(f"Shown {len(shown)} of {len(changes.changes)} changes.")
+    if begins := price_report.begin_words(changes):
+        out.print(bullets(begins))
+
+
+# What both read: days, shares, and the prices that are kept.
+
+
+def kept_prices() -> AbstractContextManager[PriceStore | None]:
+    """The store of refreshed prices; None where nothing was refreshed yet."""
+    from outlay.prices.price_store import PriceStore
+
+    store = PriceStore()
+    return store if store.path.exists() else nullcontext(None)
+
+
+def day_of(text: str, option: str, *, last: bool = False) -> str:
+    """A day or month as it was written; of a month its last day where that is meant."""
+    if not text:
+        return ""
+    if not is_day(text) or text > today()[: len(text)]:
+        raise _no_day(text, option)
+    if len(text) > 7:
+        return text
+    return f"{text}-{monthrange(int(text[:4]), int(text[5:]))[1]:02}" if last else text
+
+
+def _no_day(text: str, option: str) -> InputError:
+    return InputError(
+        f"{option} {text!r} is no day or month of the past.",
+        fix=f"Write for example {option} 2026-06-01 or {option} 2026-06.",
+    )
+
+
+def time_of(text: str, option: str) -> str:
+    """A day, or a time in UTC."""
+    from datetime import UTC, datetime
+
+    if not text:
+        raise _no_day(text, option)
+    if "T" not in text:
+        day = day_of(text, option)
+        return day if len(day) > 7 else f"{day}-01"
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None:
+        raise InputError(
+            f"{option} {text!r} is no time.",
+            fix=f"Write for example {option} 2026-11-16T20:15:00Z.",
+        )
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def is_day(text: str) -> bool:
+    """Whether a text is YYYY-MM-DD or YYYY-MM."""
+    from datetime import date
+
+    try:
+        date.fromisoformat(text if len(text) == 10 else f"{text}-01")
+    except ValueError:
+        return False
+    return len(text) in (7, 10) and text[4] == "-"
+
+
+def share_of(text: str, option: str) -> float:
+    """`5%` or `0.05` as a fraction."""
+    number = text.strip().removesuffix("%")
+    try:
+        share = float(number) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 10:
+        raise InputError(
+            f"{option} {text!r} is no share.", fix=f"Write for example {option} 5% or {option} 0."
+        )
+    return share
 
 
 # --- watch ---
@@ -252,9 +532,7 @@ def _newest_prices(providers: tuple[str, ...], *, offline: bool) -> PriceBook:
     from outlay.prices.books import current_prices
 
     if not offline:
-        from outlay.prices.refresh import refresh_prices
-
-        attempts = refresh_prices(providers=providers, now=now(), progress=tell)
+        attempts = _refreshed(providers)
         if not any(attempt.state in ("fresh", "unchanged") for attempt in attempts):
             from outlay.errors import ProviderError
 
@@ -329,3 +607,76 @@ def until_it_happens(look: Callable[[], int], every: str | None, notify: tuple[s
 
 
 # --- import ---
+
+
+@command.command("import", no_args_is_help=True)
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--as", "name", metavar="NAME", default="", help="Keep it under this name.")
+@click.option("--remove", "removed", metavar="NAME", help="Remove a list that was imported.")
+@click.option("--list", "listed", is_flag=True, help="Say what is kept.")
+@json_option
+def import_command(
+    file: Path | None, name: str, removed: str | None, listed: bool, as_json: bool
+) -> None:
+    """Take price lists of your own: offers, agreed discounts, cards, parts, exchange rates.
+
+    Which of these FILE is, its columns say (CSV), or its tables (TOML). It is checked and kept
+    whole, or not at all, in the place of a list of the same name; every command then works with
+    it. Your own offers go before all other prices.
+
+    \b
+    Example:
+      outlay prices import quotes.csv --as acme
+      outlay prices import agreed.toml
+      outlay prices import eurofxref-hist.zip
+      outlay prices import --list
+
+    \b
+    Columns, most of them optional; units and currencies may stand in the heads (ram_gib,
+    "Price per hour (EUR)"):
+      offers   provider, gpu, gpus, instance, region, price_per_hour, spot_per_hour, currency,
+               as_of, valid_until, vcpus, ram, local_disk, source, note ...
+      cards    card, condition (new, used), price, currency, as_of, source, note
+      parts    part, price, currency, as_of, source, note
+
+    \b
+    In TOML, [[offer]] as in a workload file, and what was agreed off list prices:
+      [[discount]]
+      provider = "aws"
+      instance = "p4d*"          # also gpu, tenancy
+      fraction = 0.15
+      until = "2027-03-31"
+    """
+    from outlay.prices.own_lists import import_list, kept_summaries, remove_list
+    from outlay.report.price_report import import_document, print_import
+
+    given = [file is not None, removed is not None, listed]
+    if sum(given) != 1 or (name and file is None):
+        raise InputError(
+            "Give one of FILE, --remove NAME and --list.", fix="--as NAME goes with FILE."
+        )
+    imported = None if file is None else import_list(file, today(), name)
+    if removed is not None:
+        remove_list(removed)
+    if imported is not None and imported.kind == "parts":
+        imported = _with_unknown_parts(imported)
+    lists = kept_summaries(today())
+    if as_json:
+        print_document(import_document(imported, removed, lists))
+        return
+    from outlay.report.console import Page
+
+    print_import(Page(), imported, removed, lists)
+
+
+def _with_unknown_parts(imported: ListSummary) -> ListSummary:
+    """What is in a list of parts, with the names that no table of parts has."""
+    from dataclasses import replace
+
+    from outlay.facts import ImportedPrices
+    from outlay.prices.own_lists import own_lists
+    from outlay.workstation.parts import catalogue
+
+    kept = next(own for own in own_lists(today()) if own.name == imported.name)
+    known = catalogue(imported=ImportedPrices(parts=kept.parts))
+    return replace(imported, unknown=tuple(known.unknown_names))

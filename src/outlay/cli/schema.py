@@ -7,9 +7,10 @@ import click
 from outlay.cli.options import print_document
 
 NAMES = (
-    "workload", "plan", "vary", "diff", "build", "advise", "offers", "prices-refresh",
-    "prices-watch", "gpus", "predict", "calibrate", "fit", "host", "trace", "profiles",
-    "measurement", "batches",
+    "workload", "plan", "vary", "diff", "build", "advise", "offers",
+    "prices-refresh", "prices-compare", "prices-history", "prices-changes", "prices-watch",
+    "prices-import",
+    "gpus", "predict", "calibrate", "fit", "host", "trace", "profiles", "measurement", "batches",
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from outlay.facts import assumed, newest, rows_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu
 from outlay.offers.expected_price import SpotMarket, at_best_zone
-from outlay.offers.offer import CHEAPEST_REGION, Commitment, Doubt, Offer
+from outlay.offers.offer import CHEAPEST_REGION, AgreedDiscount, Commitment, Doubt, Offer, Tenancy
 from outlay.offers.terms import known_provider
 from outlay.uncertainty import Estimate
 from outlay.units import GB, GIB, days_between, duration_s, size_bytes
@@ -57,12 +57,20 @@ def snapshot_offers() -> tuple[Offer, ...]:
 
 def offers_on(listed_offers: Sequence[Offer], today: str, as_of: str) -> tuple[Offer, ...]:
     """Offers as they are to be seen on a day: what list prices, moves and announced ends say of
-    them since, and which of them fell behind the rest, whose day is `as_of`."""
+    them since, and which of them fell behind the rest, whose day is `as_of`.
+
+    What one was promised oneself stands as it is; a discount comes off list prices at the end.
+    """
+    agreed = {offer.identity: offer.discount for offer in listed_offers if offer.discount}
+    promised = tuple(offer for offer in listed_offers if offer.in_own_list)
+    listed_offers = [offer.at_list_price() for offer in listed_offers if not offer.in_own_list]
     listed = _newest_first(rows_of(newest("list_prices")))
     moves = rows_of("outdated_prices.csv")
     known = {offer.identity: offer for offer in listed_offers}
     listed_by, sold_by = _by_provider(listed), _by_provider_of(listed_offers)
-    current = (_withdrawn_if_ended(offer, today) for offer in listed_offers)
+    current = (
+        doubted_by_age(_withdrawn_if_ended(offer, today), today, as_of) for offer in listed_offers
+    )  # before a list price makes an offer new again: its spot price stays as old as it was
     compared = (
         _doubted_by_list_price(offer, listed_by.get(offer.provider, ()), known) for offer in current
     )
@@ -70,22 +78,35 @@ def offers_on(listed_offers: Sequence[Offer], today: str, as_of: str) -> tuple[O
         _offer(row) for row in listed if not _is_in_snapshot(row, sold_by.get(row["provider"], ()))
     )
     moved = (_doubted_by_moves(offer, moves) for offer in (*compared, *besides))
-    return tuple(doubted_by_age(offer, today, as_of) for offer in moved)
+    seen = (doubted_by_age(offer, today, as_of) for offer in moved)
+    return (*promised, *(_agreed(offer, agreed.get(offer.identity)) for offer in seen))
+
+
+def _agreed(offer: Offer, discount: AgreedDiscount | None) -> Offer:
+    return offer if discount is None else offer.less(discount)
 
 
 def at_best_zones(
-    offers: tuple[Offer, ...], today: str = "", market: SpotMarket | None = None
+    offers: tuple[Offer, ...],
+    today: str = "",
+    market: SpotMarket | None = None,
+    kinds: Mapping[str, Doubt] | None = None,
 ) -> tuple[Offer, ...]:
-    """Offers, each at the zone where its spot price is expected to be lowest."""
-    return _at_best_zones(ById(offers), today, ById(market))
+    """Offers, each at the zone where its spot price is expected to be lowest.
+
+    `kinds`: how grave the doubts about a zone are, where that is not as the table has it.
+    """
+    return _at_best_zones(ById(offers), today, ById(market), ById(kinds or doubt_kinds()))
 
 
 @lru_cache(maxsize=4)
 def _at_best_zones(
-    offers: ById[tuple[Offer, ...]], today: str, market: ById[SpotMarket | None]
+    offers: ById[tuple[Offer, ...]],
+    today: str,
+    market: ById[SpotMarket | None],
+    kinds: ById[Mapping[str, Doubt]],
 ) -> tuple[Offer, ...]:
-    kinds = doubt_kinds()
-    return tuple(at_best_zone(offer, kinds, today, market.value) for offer in offers.value)
+    return tuple(at_best_zone(offer, kinds.value, today, market.value) for offer in offers.value)
 
 
 def _by_provider(rows: Iterable[Mapping[str, str]]) -> dict[str, list[Mapping[str, str]]]:
@@ -136,6 +157,12 @@ def doubt_kinds() -> Mapping[str, Doubt]:
         row["doubt"]: Doubt(word=row["doubt"], kind=row["kind"], about=row["about"])  # type: ignore[arg-type]
         for row in rows_of("offer_doubts.csv")
     }
+
+
+@cache
+def doubt_meanings() -> Mapping[str, str]:
+    """What every word that may be said against an offer means, in a sentence."""
+    return {row["doubt"]: row["meaning"] for row in rows_of("offer_doubts.csv")}
 
 
 def _withdrawn_if_ended(offer: Offer, today: str) -> Offer:
@@ -394,6 +421,8 @@ class OfferFilter:
     max_usd_per_hour: float | None = None
     spot: bool | None = None
     """True: only what is sold as spot, by spot price. False: only on demand."""
+    trusted: bool = False
+    """Whether only what a plan may choose is left: what has a price without a caution."""
 
 
 def search(offers: Iterable[Offer], query: OfferFilter) -> list[Offer]:
@@ -431,15 +460,14 @@ def known_regions(names: Collection[str], offers: Iterable[Offer]) -> set[str]:
 
 def _is_affordable(offer: Offer, query: OfferFilter) -> bool:
     """Whether it is sold as asked for, at no more than the price asked for."""
-    if query.spot is True:
-        listed = [offer.spot_usd_per_hour]
-    elif query.spot is False:
-        listed = [offer.price_usd_per_hour]
-    else:
-        listed = [offer.price_usd_per_hour, offer.spot_usd_per_hour]
-    prices = [price for price in listed if price is not None]
+    tenancies: tuple[Tenancy, ...] = ("on-demand", "spot")
+    if query.spot is not None:
+        tenancies = ("spot",) if query.spot else ("on-demand",)
+    if query.trusted:
+        tenancies = tuple(tenancy for tenancy in tenancies if offer.is_trusted(tenancy))
+    prices = [usd for tenancy in tenancies if (usd := offer.hourly_usd(tenancy)) is not None]
     if query.max_usd_per_hour is None:
-        return bool(prices) or query.spot is None
+        return bool(prices) or (query.spot is None and not query.trusted)
     return any(price <= query.max_usd_per_hour for price in prices)
 
 
@@ -451,9 +479,11 @@ def reserved_offers(offer: Offer, day: str = "") -> Iterator[Offer]:
 
     `day`: of prices of the past: discounts that were seen later are not known.
     """
-    price_usd = offer.price_usd_per_hour
+    price_usd = offer.at_list_price().price_usd_per_hour
     if price_usd is None or offer.commitment is not None or offer.owned is not None:
         return
+    if offer.discount is not None:
+        price_usd *= 1 - offer.discount.reserved_fraction
     for row in _commitment_rows():
         is_known = not day or row["as_of"] <= day
         fits = row["provider"] == offer.provider and fnmatchcase(

@@ -217,13 +217,29 @@ def expected_price(
     if quote_usd is None or quote_usd == 0:
         return None if quote_usd is None else Estimate.exactly(0.0)
     moves = _moves_of(offer.provider, tenancy, movements or bundled_movements())
-    if tenancy != "spot" or offer.quoted:
+    if tenancy == "spot" and offer.discount is not None:  # shares are of list prices
+        listed = expected_price(offer.at_list_price(), tenancy, weeks, market, movements)
+        most_usd = highest_price(offer, tenancy)
+        assert listed is not None
+        price = listed.scaled(1 - offer.discount.spot_fraction)
+        return price if most_usd is None else price.at_most(most_usd)
+    if tenancy != "spot" or offer.is_promised:
         price, most = _around(quote_usd, moves, weeks), highest_price(offer, tenancy)
+        price = _with_other_sources(offer, tenancy, price)
         return price if most is None else price.at_most(most)
     usual = offer.usual_share
     if market is not None or (usual is None and offer.price_usd_per_hour is not None):
         usual = (market or bundled_market()).usual_share(offer)
     return _spot_price(offer, quote_usd, moves, usual, weeks)
+
+
+def _with_other_sources(offer: Offer, tenancy: Tenancy, price: Estimate) -> Estimate:
+    """An on-demand price whose range takes in what other sources say."""
+    if tenancy != "on-demand" or not offer.other_prices:
+        return price
+    others = [usd for other in offer.other_prices if (usd := other.price_usd_per_hour)]
+    low, high = min([price.low, *others]), max([price.high, *others])
+    return Estimate(low=low, likely=price.likely, high=high)
 
 
 def highest_price(offer: Offer, tenancy: Tenancy) -> float | None:
@@ -324,8 +340,11 @@ def at_best_zone(
     A zone that nothing is doubtful about goes before a cheaper one. Zones where spot saves nothing
     are left out, as they are of the offer's own price.
     """
-    if offer.spot_usd_per_hour is None or offer.quoted:
+    if offer.spot_usd_per_hour is None or offer.is_promised:
         return offer
+    if offer.discount is not None:
+        listed = at_best_zone(offer.at_list_price(), doubts, today, market, movements)
+        return listed.less(offer.discount)
     market = market or bundled_market()
     weeks = weeks_since(offer.seen_on("spot"), today)
     quotes = [zone for zone in market.zones(offer) if (zone.share or 0.0) < _SAVES_NOTHING]

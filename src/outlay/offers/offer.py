@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 from outlay.errors import InputError
 from outlay.uncertainty import Estimate, Uncertain, likely_of
 
 Tenancy = Literal["on-demand", "spot", "reserved", "owned"]
+BEFORE = "before"
+"""The source of an `OtherPrice` that is an offer's own last good price."""
 CHEAPEST_REGION = "cheapest region"
 """Region of an offer of the past: the one where it cost least, which the history does not name."""
 
@@ -109,7 +111,7 @@ class SpotRisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostQuality:
-    """What a marketplace measured of a single host; None where it does not say."""
+    """What a marketplace says of a single host; None where it does not say."""
 
     disk_bytes_per_s: float | None = None
     """Read from its disk in one piece."""
@@ -120,6 +122,38 @@ class HostQuality:
     """Of the time it was there, as the marketplace reckons it."""
     verified: bool | None = None
     """Whether the marketplace has looked at it itself."""
+    disk_usd_per_byte_month: float | None = None
+    """What it charges for its disk, running or stopped; not in the price of an hour."""
+    download_usd_per_byte: float | None = None
+    """What it charges for what comes to it from the internet ..."""
+    upload_usd_per_byte: float | None = None
+    """... and for what leaves it."""
+    available_s: float | None = None
+    """How long it can be rented at most, from when it was seen."""
+    dlperf: float | None = None
+    """Vast's own score of its speed: shown, and in no prediction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherPrice:
+    """What another source says that an offer costs, or what it cost before."""
+
+    source: str
+    """`gpuhunt`; `before` for the last good price of the same source."""
+    as_of: str
+    price_usd_per_hour: float | None
+    spot_usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgreedDiscount:
+    """What a price list of one's own says comes off a provider's prices, by how one pays."""
+
+    on_demand_fraction: float = 0.0
+    spot_fraction: float = 0.0
+    reserved_fraction: float = 0.0
+    words: str
+    """For the source of a price: `15 % off as agreed (your price list edp)`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +211,43 @@ class Offer:
     """Where it is had for a term; then the prices above are not the ones paid."""
     quoted: bool = False
     """Whether the user wrote it into the workload file."""
+    other_prices: tuple[OtherPrice, ...] = ()
+    """What it costs by other sources, to be shown beside its own price."""
+    in_own_list: bool = False
+    """Whether it is of a price list of one's own: what one was promised, no list price."""
+    discount: AgreedDiscount | None = None
+    """What is off its prices already; `at_list_price` has them without it."""
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether its price is what the user was promised, wherever that is written."""
+        return self.quoted or self.in_own_list
+
+    def less(self, discount: AgreedDiscount) -> Self:
+        """The offer with a discount off its list prices."""
+        on_demand, spot = 1 - discount.on_demand_fraction, 1 - discount.spot_fraction
+        return replace(
+            self,
+            price_usd_per_hour=_times(self.price_usd_per_hour, on_demand),
+            spot_usd_per_hour=_times(self.spot_usd_per_hour, spot),
+            spot_high_usd_per_hour=_times(self.spot_high_usd_per_hour, spot),
+            source=f"{self.source}; {discount.words}",
+            discount=discount,
+        )
+
+    def at_list_price(self) -> Self:
+        """The offer without the discount that is off its prices."""
+        if self.discount is None:
+            return self
+        on_demand, spot = 1 - self.discount.on_demand_fraction, 1 - self.discount.spot_fraction
+        return replace(
+            self,
+            price_usd_per_hour=_times(self.price_usd_per_hour, 1 / on_demand),
+            spot_usd_per_hour=_times(self.spot_usd_per_hour, 1 / spot),
+            spot_high_usd_per_hour=_times(self.spot_high_usd_per_hour, 1 / spot),
+            source=self.source.removesuffix(f"; {self.discount.words}"),
+            discount=None,
+        )
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -211,6 +282,10 @@ class Offer:
             if doubt.kind == "no price" and doubt.concerns(tenancy)
         )
 
+    def is_trusted(self, tenancy: Tenancy) -> bool:
+        """Whether a plan may choose it at its price in a tenancy."""
+        return not self.cautions(tenancy) and not self.not_for_sale(tenancy)
+
     @property
     def has_disk_apart(self) -> bool:
         """Whether a disk comes with it that is not in its price."""
@@ -235,6 +310,10 @@ class Offer:
         if self.commitment is not None:
             return likely_of(self.commitment.price_usd_per_hour)
         return self.spot_usd_per_hour if tenancy == "spot" else self.price_usd_per_hour
+
+
+def _times(usd: float | None, factor: float) -> float | None:
+    return None if usd is None else usd * factor
 
 
 def refuse_duplicates(offers: Iterable[Offer], table: str, fix: str) -> None:

@@ -12,16 +12,18 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal
 
+from outlay.errors import InputError, NotKnown
 from outlay.offers.catalog import (
     OfferFilter,
     at_best_zones,
     bundled_offers,
+    doubt_kinds,
     offers_on,
     search,
     snapshot_date,
 )
 from outlay.offers.expected_price import SpotMarket
-from outlay.offers.offer import Offer, SpotRisk
+from outlay.offers.offer import Doubt, Offer, SpotRisk
 
 OfferIdentity = tuple[str, str, str]
 """Provider, instance and region."""
@@ -50,6 +52,8 @@ class PriceBook:
     """Offers of GPUs that outlay does not know: named, and in no plan."""
     day: str = ""
     """Of prices of the past: the day that a plan with them is made for."""
+    trust: str = ""
+    """Which doubts keep an offer from being chosen (`trusted_book`); empty: as usual."""
     notes: tuple[str, ...] = ()
     """What a plan with them should say, in sentences."""
     _seen: dict[str, tuple[Offer, ...]] = field(default_factory=dict)
@@ -64,18 +68,22 @@ class PriceBook:
         Those of the past are seen on their own day, whatever day it is.
         """
         today = self.day_of_plan(today)
-        if self.kind == "bundled":
+        if self.kind == "bundled" and not self.trust:
             return at_best_zones(bundled_offers(today), today)
         if today not in self._seen:
-            offers = self._doubted(today)
+            offers, kinds = self._doubted(today), trusted_kinds(self.trust)
+            if self.trust:
+                offers = tuple(_at_kinds(offer, kinds) for offer in offers)
             if self.risks:
                 offers = tuple(
                     replace(offer, spot_risk=self.risks.get(offer.identity)) for offer in offers
                 )
-            self._seen[today] = at_best_zones(offers, today, self.market)
+            self._seen[today] = at_best_zones(offers, today, self.market, kinds)
         return self._seen[today]
 
     def _doubted(self, today: str) -> tuple[Offer, ...]:
+        if self.kind == "bundled":
+            return bundled_offers(today)
         if self.kind == "past":  # what became known later is not known then
             return self.listed
         return offers_on(self.listed, today, self.as_of)
@@ -93,6 +101,68 @@ def bundled_book() -> PriceBook:
     return PriceBook(
         name=f"the bundled snapshot of {as_of}", kind="bundled", as_of=as_of, listed=()
     )
+
+
+# Trust: which doubts keep an offer from being chosen
+
+_LEVELS: Mapping[str, Mapping[str, Literal["weighed", "caution"]]] = {
+    "usual": {},
+    "strict": {"weighed": "caution"},
+    "all": {"caution": "weighed"},
+}
+"""What becomes of a kind of doubt at each level of trust."""
+
+
+def trusted_book(book: PriceBook, trust: str) -> PriceBook:
+    """A price book whose doubts are as grave as the user takes them.
+
+    `trust`: `usual`; `strict`, where what is only weighed is a caution, too; `all`, where no
+    caution is left; or doubts that are only weighed, `stale,marketplace`, also after a level.
+    What nobody sells at its price stays so. Raises `InputError` for a word that is no doubt.
+    """
+    trusted_kinds(trust)
+    return replace(book, trust=trust, _seen={})
+
+
+@cache
+def trusted_kinds(trust: str) -> Mapping[str, Doubt]:
+    """How grave every doubt is at a trust, by word; as the table has it where none is given."""
+    named = [word.strip().lower() for word in trust.split(",") if word.strip()]
+    levels = [word for word in named if word in _LEVELS]
+    if len(levels) > 1:
+        raise InputError(
+            f"Prices cannot be trusted in two ways: {' and '.join(levels)}.",
+            fix="Give one of usual, strict and all; doubts may follow it: strict,stale.",
+        )
+    changes = _LEVELS[levels[0]] if levels else {}
+    words = [_doubt_word(word) for word in named if word not in _LEVELS]
+    return {
+        word: replace(doubt, kind=changes.get(doubt.kind, doubt.kind))
+        if word not in words or doubt.kind == "note"
+        else replace(doubt, kind="weighed")
+        for word, doubt in doubt_kinds().items()
+    }
+
+
+def _doubt_word(name: str) -> str:
+    """The doubt that a name means, in any case. Raises where it is none, or no matter of trust."""
+    words = {word.lower(): word for word in doubt_kinds()}
+    if name not in words:
+        fix = "Write usual, strict, all, or doubts with commas between: stale,marketplace."
+        raise NotKnown("doubt", name, [*_LEVELS, *words.values()], fix=fix)
+    if doubt_kinds()[words[name]].kind == "no price":
+        raise InputError(
+            f"{words[name]!r} is no matter of trust.",
+            why="It says that nobody sells the machine at that price.",
+            fix="Leave it out.",
+        )
+    return words[name]
+
+
+def _at_kinds(offer: Offer, kinds: Mapping[str, Doubt]) -> Offer:
+    if not offer.doubts:
+        return offer
+    return replace(offer, doubts=tuple(kinds.get(doubt.word, doubt) for doubt in offer.doubts))
 
 
 # Listing

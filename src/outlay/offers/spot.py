@@ -34,16 +34,11 @@ def spot_risk(offer: Offer) -> SpotRisk:
 def _known_risk(identity: tuple[str, str, str]) -> SpotRisk:
     row = _interruption_rows().get(identity)
     if row is not None:
-        low = float(row["low_fraction_per_month"])
-        high = float(row["high_fraction_per_month"] or assumed("spot_open_bucket_end"))
-        return SpotRisk(
-            interruptions_per_month=Estimate(
-                low=hazard_per_month(low),
-                likely=hazard_per_month((low + high) / 2),
-                high=hazard_per_month(high),
-            ),
-            source=f"{row['source']}, {row['as_of']}",
-            is_assumption=False,
+        high = row["high_fraction_per_month"]
+        return bucket_risk(
+            float(row["low_fraction_per_month"]),
+            float(high) if high else None,
+            f"{row['source']}, {row['as_of']}",
         )
     terms = terms_of(identity[0])
     rate = terms.spot_interruptions_per_month
@@ -59,6 +54,24 @@ def _known_risk(identity: tuple[str, str, str]) -> SpotRisk:
         interruptions_per_month=_assumed_rate(name),
         source=f"assumed: {fact.note or fact.source}",
         is_assumption=True,
+    )
+
+
+def bucket_risk(low: float, high: float | None, source: str) -> SpotRisk:
+    """The risk of machines of which this share, from `low` to `high`, is taken away in a month;
+    `high` is None of a bucket that is open."""
+    end = high
+    if end is None:
+        usual = assumed("spot_open_bucket_end")
+        end = usual if usual > low else (low + 1) / 2
+    return SpotRisk(
+        interruptions_per_month=Estimate(
+            low=hazard_per_month(low),
+            likely=hazard_per_month((low + end) / 2),
+            high=hazard_per_month(end),
+        ),
+        source=source,
+        is_assumption=False,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from outlay.caching import ById
+from outlay.currency import rate_in_words
 from outlay.facts import assumed, assumptions
 from outlay.offers.catalog import offer_gpus
 from outlay.offers.offer import CHEAPEST_REGION, Offer, Tenancy
@@ -115,7 +116,13 @@ def plan_assumptions(
             f"Several GPUs: data parallel, sharded where that fits or is faster; the global batch "
             f"{batch}."
         )
-    return (*notes, *_of_money(workload), *_of_cash(workload, offers), *profile.notes)
+    return (*notes, *_of_money(workload, today), *_of_cash(workload, offers), *profile.notes)
+
+
+def _trust(book: PriceBook) -> Iterator[str]:
+    """Which doubts were taken how, where the user said so."""
+    if book.trust:
+        yield f"Doubts about prices are taken as asked for: trust is {book.trust}."
 
 
 def data_notes(chosen: Option | None) -> tuple[str, ...]:
@@ -199,11 +206,13 @@ def _assumed_interruptions(offers: Sequence[Offer]) -> Iterator[str]:
         )
 
 
-def _of_money(workload: Workload) -> list[str]:
+def _of_money(workload: Workload, today: str) -> list[str]:
     """Of exchange rates, and of how much one's own machine will be used."""
     notes = []
     if workload.currency != "USD":
-        day = f"the rate of {workload.rate_as_of}" if workload.rate_as_of else "your own rate"
+        rate_day = workload.rate_as_of
+        today = "" if workload.rate_day_chosen else today
+        day = rate_in_words(rate_day, today) if rate_day else "your own rate"
         notes.append(f"1 {workload.currency} is ${workload.usd_per_unit:.5g}: {day}.")
     if any(machine.utilisation is not None for machine in workload.workstations):
         usual = assumptions()["utilisation_usual_desktop"]
@@ -282,6 +291,7 @@ def _price_notes(workload: Workload, book: PriceBook, today: str) -> list[str]:
         f"Prices: {book.name}{_age(book, today)}{newer}, and your own quotes.",
         *book.notes,
         *_later_quotes(workload, book),
+        *_trust(book),
         *_unknown_gpus(book),
     ]
 

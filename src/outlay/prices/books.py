@@ -12,19 +12,28 @@ together anew.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import fmean, median
+from typing import Any
 
 from outlay.errors import InputError, NotKnown, PriceStoreFailed
 from outlay.facts import assumed, newest, rows_of
 from outlay.hardware.gpu_names import find_gpu
-from outlay.offers.catalog import doubt_kinds, doubted_by_age, snapshot_date, snapshot_offers
+from outlay.offers.catalog import (
+    bundled_offers,
+    doubt_kinds,
+    doubted_by_age,
+    gpu_filter,
+    snapshot_date,
+    snapshot_offers,
+)
 from outlay.offers.expected_price import (
     CHANGE_WEEKS,
     USUAL_CHANGE,
@@ -35,9 +44,18 @@ from outlay.offers.expected_price import (
 from outlay.offers.offer import CHEAPEST_REGION, Offer, SpotRisk, UsualShare, ZoneQuote
 from outlay.offers.price_book import OfferIdentity, PriceBook, bundled_book
 from outlay.offers.spot import hazard_per_month
-from outlay.prices.checks import doubted_by_others
+from outlay.offers.terms import known_provider
+from outlay.prices.checks import (
+    BUNDLED,
+    OWN,
+    SourceComparison,
+    as_lists,
+    compare_sources,
+    doubted_by_others,
+)
 from outlay.prices.history import MonthlyPrice, bundled_history, month_end
 from outlay.prices.listing import ProviderPrices, ZonePrice
+from outlay.prices.own_lists import discounted, own_first, own_offers, unknown_own_offers
 from outlay.prices.price_store import (
     PastPrice,
     PriceStore,
@@ -66,7 +84,7 @@ def current_prices(today: str, warn: Warn = lambda _: None) -> PriceBook:
     What cannot be read of what was kept is warned of, and the bundled prices are used.
     """
     try:
-        with PriceStore() as store:
+        with PriceStore(write_wait_s=0.0) as store:
             book = _kept_book(store)
     except PriceStoreFailed as error:
         warn(f"{error} Until then, the bundled prices are used.")
@@ -76,9 +94,10 @@ def current_prices(today: str, warn: Warn = lambda _: None) -> PriceBook:
 
 def keep_book(store: PriceStore) -> None:
     """Put together what commands work with, and keep it beside what was refreshed."""
+    stamp = store.stamp()
     lists = store.current()
     if lists:
-        store.keep_derived(_BOOK, _packed(_merged(lists, store)))
+        store.keep_derived(_BOOK, stamp, _packed(_merged(lists, store)))
 
 
 _BOOK = "book"
@@ -89,8 +108,13 @@ def _kept_book(store: PriceStore) -> PriceBook | None:
     book = None if data is None else _unpacked(data)
     if book is not None:
         return book
-    lists = store.current()
-    return _merged(lists, store) if lists else None
+    stamp, lists = store.stamp(), store.current()
+    if not lists:
+        return None
+    book = _merged(lists, store)
+    with contextlib.suppress(PriceStoreFailed):  # where one may only read
+        store.keep_derived(_BOOK, stamp, _packed(book))
+    return book
 
 
 def _merged(lists: Sequence[ProviderPrices], store: PriceStore) -> PriceBook:
@@ -176,18 +200,20 @@ def _preference(prices: ProviderPrices) -> tuple[int, str]:
 
 def _market(lists: Sequence[ProviderPrices], store: PriceStore) -> SpotMarket:
     """The spot prices of the lists' zones, with their past."""
-    return spot_market(lists, store.past())
+    with_spot = [
+        prices.provider
+        for prices in lists
+        if any(offer.spot_usd_per_hour is not None for offer in prices.offers)
+    ]
+    past = (store.past(provider=provider) for provider in with_spot)
+    return spot_market(lists, chain.from_iterable(past))
 
 
 def _with_own_lists(book: PriceBook, today: str) -> PriceBook:
     """A book with one's own offers first, and with what was agreed off all others."""
-    try:
-        from outlay.prices import own_lists  # type: ignore[attr-defined]
-    except ImportError:
-        return book
-    own, unknown = own_lists.own_offers(today), own_lists.unknown_own_offers(today)
+    own, unknown = own_offers(today), unknown_own_offers(today)
     listed = snapshot_offers() if book.kind == "bundled" else book.listed
-    priced = own_lists.discounted(own_lists.own_first(own, listed), today)
+    priced = discounted(own_first(own, listed), today)
     if priced == listed and not unknown:
         return book
     days = {offer.provider: offer.as_of for offer in own}
@@ -226,8 +252,14 @@ def _packed(book: PriceBook) -> bytes:
 
 
 def _unpacked(data: bytes) -> PriceBook | None:
-    """The book that was put together; None where another snapshot was taken for it."""
-    content = unpacked_json(data)
+    """The book that was put together; None where it cannot be read or has another snapshot."""
+    try:
+        return _book_in(unpacked_json(data))
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+def _book_in(content: Mapping[str, Any]) -> PriceBook | None:
     if content["snapshot"] != snapshot_date():
         return None
     quotes: dict[tuple[str, str, str], list[ZoneQuote]] = {}
@@ -279,7 +311,7 @@ def past_prices(
 def _past_book(day: str, month: str, offers: Sequence[Offer], market: SpotMarket) -> PriceBook:
     as_of = max(offer.as_of for offer in offers)
     known = (_as_known_then(offer, day, as_of) for offer in offers)
-    judged = _doubted_by_others(tuple(known))
+    judged = doubted_by_others(tuple(known))
     freshness: dict[str, str] = {}
     for offer in offers:
         freshness[offer.provider] = max(freshness.get(offer.provider, ""), offer.as_of)
@@ -308,13 +340,6 @@ def _past_notes(month: str, providers: Collection[str]) -> Iterator[str]:
         "Not of then but as known today: what storage, transfer and other terms cost, exchange "
         "rates, and how far prices usually move (fitted on all years)."
     )
-
-
-def _doubted_by_others(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
-    try:
-        return doubted_by_others(offers)
-    except NotImplementedError:
-        return offers
 
 
 # Which day
@@ -914,4 +939,38 @@ def _with_past(quote: ZoneQuote, known: _KnownWeeks, weeks: Sequence[_Week]) -> 
         weeks=known.weeks + len(weeks),
         mean_share=math.exp(log_shares / (known.counted + len(weeks))),
         weekly_change=math.sqrt(total / (count + 1)) if count else None,
+    )
+
+
+# --- sources side by side ---
+
+
+def source_comparison(
+    gpu: str,
+    *,
+    gpus: int | None = None,
+    providers: Sequence[str] = (),
+    today: str,
+    warn: Warn = lambda _: None,
+) -> SourceComparison:
+    """What every source, the bundled snapshot among them, says of the machines with a GPU.
+
+    `gpu` is any usual spelling, or a range of memory (`24GB..48GB`); `gpus`: so many of them.
+    """
+    with PriceStore() as store:
+        refreshed = store.current()
+    lists = [
+        *as_lists(OWN, own_offers(today), today),
+        *refreshed,
+        *as_lists(BUNDLED, bundled_offers(today), snapshot_date()),
+    ]
+    sellers = tuple({prices.provider for prices in lists})
+    wanted = gpu_filter(gpu)
+    if gpus is not None:
+        wanted = replace(wanted, low_gpus=gpus, high_gpus=gpus)
+    return compare_sources(
+        lists,
+        current_prices(today, warn).offers_on(today),
+        wanted,
+        [known_provider(name, sellers) for name in providers],
     )

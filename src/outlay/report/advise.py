@@ -14,6 +14,7 @@ from outlay.advise.cards import CardForSale, Condition, fitting_profiles
 from outlay.advise.questions import Answer
 from outlay.advise.recommendation import Recommendation, RuleTest, TurningPoint, UpgradePath
 from outlay.advise.request import AdviceRequest
+from outlay.currency import rate_in_words
 from outlay.offers.price_book import bundled_book
 from outlay.report.console import Page, muted, table
 from outlay.report.documents import Document, OptionDocument, copied, option_document
@@ -332,7 +333,8 @@ def _assumed(advice: Recommendation) -> Iterator[str]:
     prices = prices_in_words(request.prices or bundled_book(), request.today)
     yield f"Prices of rented machines: {prices}."
     if request.rate_as_of:
-        yield f"Exchange rate of {request.rate_as_of}: {request.usd_per_unit:.6g} USD per unit."
+        rate = rate_in_words(request.rate_as_of, request.today)
+        yield f"1 {request.currency} is ${request.usd_per_unit:.6g}, {rate}."
     yield from (f"Desktop and cards: {note}" for note in _purchase_notes(request))
 
 

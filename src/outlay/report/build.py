@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from rich.table import Table
 
+from outlay.currency import rate_in_words
 from outlay.files import FLATTEN
 from outlay.report.console import Page, muted, table
 from outlay.report.documents import Document, FactDocument, copied, fact_documents
@@ -31,6 +32,10 @@ class Currency:
 
     name: str = "USD"
     usd_per_unit: float = 1.0
+    rate_as_of: str = ""
+    """The day of the exchange rate; empty for dollars."""
+    today: str = ""
+    """What the age of the rate is counted to; empty where the user chose its day."""
 
     def money(self, amount_usd: float) -> str:
         """Dollars, and the user's own currency beside them."""
@@ -317,8 +322,11 @@ def _price_notes(report: BuildReport, currency: Currency) -> list[str]:
     if report.old_usd and report.had is None:
         notes.append(
             f"{currency.money(report.old_usd)} of the total stand on prices more than a year old; "
-            "--prices FILE takes newer ones."
+            "`outlay prices import FILE` takes newer ones."
         )
+    if currency.rate_as_of:
+        rate = rate_in_words(currency.rate_as_of, currency.today)
+        notes.append(f"1 {currency.name} is ${currency.usd_per_unit:.5g}, {rate}.")
     if report.budget_usd is not None and not report.over_budget_usd and report.not_priced:
         left = currency.money(report.budget_usd - report.cost_usd)
         notes.append(f"The budget leaves {left} for what has no price.")

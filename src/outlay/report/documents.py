@@ -20,7 +20,7 @@ from outlay.facts import Fact
 from outlay.files import FLATTEN, json_text
 from outlay.fit.gpu_memory import REFERENCE_GPU, GpuMemory, reference_gpu
 from outlay.hardware.gpus import Gpu
-from outlay.offers.offer import Offer, Tenancy
+from outlay.offers.offer import Offer, OtherPrice, Tenancy
 from outlay.plan.option import Option, Ranges
 from outlay.plan.ranking import Plan
 from outlay.plan.sensitivity import Swing, TrialValue, rivals_of, swings, trial_value
@@ -28,6 +28,7 @@ from outlay.predict.host_time import HostTest
 from outlay.predict.step import Bound, StepPrediction
 from outlay.predict.strategy import Sharding
 from outlay.report.rests_on import rests_on
+from outlay.report.text import doubt_reasons
 from outlay.trace.profile import Kind, Memory, Phase, Precision, Profile
 from outlay.trace.step_report import CallSite, HeavyOp, MemoryPoint, PhaseTotal, StepReport
 from outlay.uncertainty import Estimate
@@ -146,8 +147,12 @@ class OptionDocument:
     price_source: str
     doubts: Sequence[str]
     """What is doubtful about its price or software, also what the price's range takes in."""
+    doubt_reasons: Mapping[str, str]
+    """What each of them means, by word."""
     cautions: Sequence[str]
     """The doubts that keep it from being chosen."""
+    other_prices: Sequence[OtherPrice]
+    """What other sources say that the offer costs."""
     batch_size: int
     global_batch_size: int
     max_batch_size: int
@@ -223,6 +228,8 @@ def option_document(option: Option) -> OptionDocument:
         price_as_of=offer.seen_on(option.tenancy) or None,
         price_source=offer.source,
         doubts=option.price_doubts,
+        doubt_reasons=doubt_reasons(offer, option.price_doubts),
+        other_prices=offer.other_prices,
         cautions=[*option.doubts, *([option.scarcity] if option.scarcity else [])],
         batch_size=step.batch_size,
         global_batch_size=step.global_batch_size,
@@ -340,13 +347,19 @@ class PricesDocument:
     """The snapshot that comes with outlay, refreshed ones, or those of a day in the past."""
     name: str
     """In words: `the bundled snapshot of 2026-08-22`."""
+    trust: str
+    """Which doubts could be ranked: `usual`, `strict`, `all`, or doubts with commas between."""
 
 
 def _prices_document(plan: Plan) -> PricesDocument:
     as_of = plan.prices.as_of
     age_days = days_between(as_of, plan.today) if plan.today else None
     return PricesDocument(
-        as_of=as_of, age_days=age_days, kind=plan.prices.kind, name=plan.prices.name
+        as_of=as_of,
+        age_days=age_days,
+        kind=plan.prices.kind,
+        name=plan.prices.name,
+        trust=plan.prices.trust or "usual",
     )
 
 
@@ -445,6 +458,12 @@ class OfferDocument:
     as_of: str
     source: str
     doubts: Sequence[str]
+    doubt_reasons: Mapping[str, str]
+    """What each of them means, by word."""
+    cautions: Sequence[str]
+    """The doubts that keep it from being chosen, on demand or as spot."""
+    other_prices: Sequence[OtherPrice]
+    """What it costs by other sources, or cost before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -456,11 +475,18 @@ class OffersDocument(Document):
 
 def offers_document(offers: Sequence[Offer]) -> OffersDocument:
     """`outlay offers --json`."""
-    return OffersDocument(
-        offers=[
-            copied(OfferDocument, offer, doubts=[doubt.word for doubt in offer.doubts])
-            for offer in offers
-        ]
+    return OffersDocument(offers=[_offer_document(offer) for offer in offers])
+
+
+def _offer_document(offer: Offer) -> OfferDocument:
+    words = [doubt.word for doubt in offer.doubts]
+    cautions = [doubt.word for doubt in offer.doubts if doubt.kind in ("caution", "no price")]
+    return copied(
+        OfferDocument,
+        offer,
+        doubts=words,
+        doubt_reasons=doubt_reasons(offer, words),
+        cautions=cautions,
     )
 
 

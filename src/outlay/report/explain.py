@@ -18,7 +18,14 @@ from outlay.plan.ranking import Plan
 from outlay.plan.sensitivity import Swing
 from outlay.report.console import INDENT, Page, bullets, table
 from outlay.report.plan import machine_of, money, place_of
-from outlay.report.text import clipped_percent, duration, duration_range, usd, usd_range
+from outlay.report.text import (
+    clipped_percent,
+    doubt_reasons,
+    duration,
+    duration_range,
+    usd,
+    usd_range,
+)
 from outlay.trace.profile import Profile
 from outlay.units import HOUR_S, MONTH_S, YEAR_S
 from outlay.workload.workload import Workload
@@ -120,8 +127,33 @@ def _sections(
             "What its cost hangs on: each input from its 10th to its 90th percentile",
             _swings(swings, width),
         )
+    if option.offer.doubts:
+        yield "What is doubtful about its price", _doubts(option, width)
     yield "To know", bullets([*_remarks(option), *option.notes])
     yield "Assumed", bullets(plan.assumptions)
+
+
+_WEIGHTS = {
+    "note": "a remark",
+    "weighed": "in the price's range",
+    "caution": "not chosen for it",
+    "no price": "not for sale so",
+}
+
+
+def _doubts(option: Option, width: int) -> Table:
+    """Every doubt about an offer, how much it weighs in this tenancy, and what it means."""
+    offer = option.offer
+    reasons = doubt_reasons(offer, [doubt.word for doubt in offer.doubts])
+    rows = [
+        (
+            doubt.word,
+            _WEIGHTS[doubt.kind] if doubt.concerns(option.tenancy) else "of no concern here",
+            reasons[doubt.word],
+        )
+        for doubt in offer.doubts
+    ]
+    return table(("doubt", "weight", "why"), rows, width, wrap="why")
 
 
 def bill(option: Option, workload: Workload, width: int) -> Table:

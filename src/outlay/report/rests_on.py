@@ -44,7 +44,7 @@ def _price(chosen: Option, today: str) -> Iterator[str]:
     offer = chosen.offer
     if offer.owned is not None:
         return
-    if offer.quoted:
+    if offer.is_promised:
         price = "Price quoted to you"
         undated = offer.as_of in ("", today)
         seen = ", taken as today's" if undated else f" on {offer.as_of}"

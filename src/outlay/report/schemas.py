@@ -26,7 +26,14 @@ from outlay.report.build import BuildDocument, KnownPartsDocument
 from outlay.report.calibrate import CalibrateDocument
 from outlay.report.comparison import CurvesDocument, DifferenceDocument
 from outlay.report.fit import FitDocument
-from outlay.report.price_report import CheapOffersDocument, RefreshDocument
+from outlay.report.price_report import (
+    ChangesDocument,
+    CheapOffersDocument,
+    CompareDocument,
+    HistoryDocument,
+    PricesImportDocument,
+    RefreshDocument,
+)
 from outlay.trace.profile import Profile
 
 Schema = dict[str, Any]
@@ -48,14 +55,12 @@ DOCUMENTS: dict[str, Any] = {
     "profiles": documents.ProfilesDocument,
     "measurement": MeasurementDocument,
     "batches": BatchesDocument,
+    "prices-compare": CompareDocument,
+    "prices-history": HistoryDocument,
+    "prices-changes": ChangesDocument,
+    "prices-import": PricesImportDocument,
 }
-_COMMANDS = {
-    "prices-refresh": "prices refresh",
-    "watch": "prices watch",
-    "vary": "plan --vary",
-    "measurement": "probe",
-    "batches": "probe --find-batch",
-}
+_COMMANDS = {"vary": "plan --vary", "measurement": "probe", "batches": "probe --find-batch"}
 """The commands of documents that have another name."""
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _LATER = ("is_compiled", "stopped_for")
@@ -82,7 +87,7 @@ def schema(name: str) -> Schema:
         from outlay.workload.tables import WorkloadFile
 
         return {"$schema": _DRAFT, **WorkloadFile.model_json_schema(mode="validation")}
-    title = f"outlay {_COMMANDS.get(name, name)} --json"
+    title = f"outlay {_COMMANDS.get(name, name.replace('-', ' '))} --json"
     definitions: dict[str, Schema] = {}
     whole = _part(DOCUMENTS[name], definitions)
     if "$ref" in whole:

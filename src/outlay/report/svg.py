@@ -1,7 +1,7 @@
 """What pictures share: the HTML page around an SVG, its style in light and dark, marks, and axes.
 
-A picture is written as `.html` or `.png` by its file's ending (`write_picture`); of many points
-the extremes are drawn, and axes have round numbers.
+A picture is written as `.html` or `.png` (some as `.svg`) by its file's ending (`write_picture`);
+of many points the extremes are drawn, and axes have round numbers.
 """
 
 from __future__ import annotations
@@ -89,11 +89,12 @@ INK, SOFT, LINE = "#1b1e23", "#667080", "#d9dde3"
 DPI = 150
 
 
-def check_plot_path(path: Path) -> None:
+def check_plot_path(path: Path, *, with_svg: bool = False) -> None:
     """Refuse at once what could not be written after a long run."""
-    if path.suffix.lower() not in (".html", ".png"):
+    endings = (".html", ".svg", ".png") if with_svg else (".html", ".png")
+    if path.suffix.lower() not in endings:
         raise InputError(
-            f"{path} is neither a .html nor a .png file.",
+            f"{path} is no {', '.join(endings[:-1])} or {endings[-1]} file.",
             fix=f"Write for example --plot {path.stem}.html.",
         )
     check_folder(path)
@@ -101,13 +102,19 @@ def check_plot_path(path: Path) -> None:
         raise ExtraMissing("A .png needs matplotlib: pip install matplotlib (or plot to .html).")
 
 
-def write_picture(path: Path, html: Callable[[], str], png: Callable[[], bytes]) -> None:
-    """Write the picture in the form the file's ending names."""
-    check_plot_path(path)
+def write_picture(
+    path: Path,
+    html: Callable[[], str],
+    png: Callable[[], bytes],
+    svg: Callable[[], str] | None = None,
+) -> None:
+    """Write the picture in the form the file's ending names; `svg` for those that have one."""
+    check_plot_path(path, with_svg=svg is not None)
     if path.suffix.lower() == ".png":
         write_whole(path, png())
     else:
-        write_whole(path, html().encode())
+        is_svg = path.suffix.lower() == ".svg" and svg is not None
+        write_whole(path, (svg if is_svg and svg else html)().encode())
 
 
 def extremes(points: Sequence[T], most: int, height: Callable[[T], float]) -> list[T]:

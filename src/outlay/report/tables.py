@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from outlay.hardware.gpus import Gpu
+from outlay.offers.catalog import doubt_meanings
 from outlay.offers.offer import Offer
 from outlay.predict.step import StepPrediction
 from outlay.report.console import table
@@ -40,9 +41,15 @@ def offers_table(offers: Sequence[Offer], width: int) -> Table:
         rows,
         width,
         right=("mem", "vcpus", "ram", "$/h", "spot $/h", "$/gpu-h"),
-        drop=("vcpus", "ram", "mem", "$/gpu-h", "as of", "doubts", "region", "instance"),
+        drop=("vcpus", "ram", "mem", "$/gpu-h", "as of", "instance", "region", "doubts"),
         wrap="doubts",
     )  # fmt: skip
+
+
+def doubts_explained(offers: Sequence[Offer]) -> list[str]:
+    """What the doubts of the offers shown mean, a line for each word."""
+    words = {doubt.word for offer in offers for doubt in offer.doubts}
+    return [f"  {word}: {why}." for word, why in doubt_meanings().items() if word in words]
 
 
 def _gib(amount: float | None) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
-from outlay.offers.offer import Offer
+from outlay.offers.catalog import doubt_meanings
+from outlay.offers.offer import BEFORE, Offer
 from outlay.predict.memory import LARGEST_BATCH
 from outlay.uncertainty import Estimate
 from outlay.units import DAY_S, GIB, HOUR_S, KIB, KWH_J, MIB, MINUTE_S
@@ -188,3 +190,28 @@ def machine(offer: Offer, nodes: int = 1) -> str:
     unlike = " + ".join((offer.gpu, *offer.other_gpus))
     single = unlike if offer.other_gpus else f"{offer.gpus}x {offer.gpu}"
     return f"{nodes} x {single}" if nodes > 1 else single
+
+
+_OF_THE_PAST = ("outlier", "spot outlier", "price gone")
+
+
+def doubt_reasons(offer: Offer, words: Iterable[str]) -> dict[str, str]:
+    """What each doubt means, with the other price where there is one; by word."""
+    return {word: _doubt_reason(offer, word) for word in words}
+
+
+def _doubt_reason(offer: Offer, word: str) -> str:
+    """`Another source's price differs by more than 5 % ...: gpuhunt $2.10 on 2026-11-15`."""
+    meaning = doubt_meanings().get(word, word)
+    if word == "sources disagree":
+        others = [price for price in offer.other_prices if price.source != BEFORE]
+    else:
+        of_past = word in _OF_THE_PAST
+        others = [price for price in offer.other_prices if of_past and price.source == BEFORE]
+    figures = [
+        f"{price.source} {usd(price.price_usd_per_hour)}"
+        + (f" (spot {usd(price.spot_usd_per_hour)})" if word == "spot outlier" else "")
+        + f" on {price.as_of}"
+        for price in others
+    ]
+    return f"{meaning}: {', '.join(figures)}" if figures else meaning

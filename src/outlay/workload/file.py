@@ -40,7 +40,8 @@ def workload_of(
     )
     workload: Workload = file.value(usd)
     step = workload.step if folder is None else _located(workload.step, folder)
-    return replace(workload, step=step, rate_as_of=rate_day)
+    chosen = file.currency_day is not None
+    return replace(workload, step=step, rate_as_of=rate_day, rate_day_chosen=chosen)
 
 
 def _located(step: Step, folder: Path) -> Step:

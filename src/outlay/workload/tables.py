@@ -154,6 +154,15 @@ def _as_date(value: object) -> str:
         raise ValueError("it is not a date such as 2026-11-01") from None
 
 
+def _as_trust(value: object) -> str:
+    """`usual`, `strict`, `all`, or doubts: a text with commas between them, or a list."""
+    words = value if isinstance(value, list | tuple) else [value]
+    texts = [word for word in words if isinstance(word, str)]
+    if len(texts) < len(words):
+        raise ValueError('it is "usual", "strict", "all" or doubts such as ["stale"]')
+    return ",".join(texts)
+
+
 def _scaled(amount: Uncertain, factor: float) -> Uncertain:
     """An amount that may be a range, times a factor."""
     return amount.scaled(factor) if isinstance(amount, Estimate) else amount * factor
@@ -605,6 +614,13 @@ class PreferTable(Table[Preferences]):
         None, description="At least this: a notebook is less than a container or a machine."
     )
     quota: Literal["none"] | None = Field(None, description="none: without applying for quota.")
+    trust: Annotated[
+        str, BeforeValidator(_as_trust, json_schema_input_type=str | tuple[str, ...])
+    ] = Field(
+        "",
+        description="Which doubts about prices may be ranked: usual, strict (none), all, or the "
+        'doubts themselves, ["stale", "marketplace"]; data/offer_doubts.csv has them all.',
+    )
     persistent_disk: Literal["yes"] | None = None
     driver_image: Literal["yes"] | None = None
 

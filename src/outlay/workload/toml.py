@@ -118,6 +118,11 @@ def _reason(problem: str, message: str, table: str, kind: FileKind) -> str:
         return f"it may stand there more than once: write [[{table}]], or a list in brackets"
     if problem in ("model_type", "model_attributes_type"):
         return kind.table.format(table=table)
+    return reason_of(message)
+
+
+def reason_of(message: str) -> str:
+    """What is wrong with a value, in plain words, of what pydantic says."""
     reason = message.removeprefix("Value error, ").removeprefix("Input ").rstrip(".")
     reason = reason.replace("should be a valid", "should be a").replace("should be", "it should be")
     return reason[0].lower() + reason[1:]

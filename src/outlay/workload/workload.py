@@ -232,6 +232,9 @@ class Preferences:
     """How much more one of the preferred providers may cost."""
     qualities: tuple[tuple[str, str], ...] = ()
     """Facts a provider must have: (`access`, `full machine`) ..."""
+    trust: str = ""
+    """Which doubts about prices keep an offer from being chosen: `usual`, `strict`, `all`, or
+    doubts that do not, with commas between; empty: as usual."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,6 +375,8 @@ class Workload:
     usd_per_unit: float = 1.0
     """One unit of the user's currency in dollars."""
     rate_as_of: str = ""
+    rate_day_chosen: bool = False
+    """Whether the file says of which day the exchange rate is to be: then its age is no news."""
     """The day of that exchange rate."""
 
     def samples(self) -> float | None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from outlay.errors import InputError
+from outlay.hardware.gpus import Gpu
 from outlay.predict.roofline import checked_power_limit_w
 from outlay.units import DAY_S, HOUR_S
 from outlay.workstation.assembly import (
@@ -22,7 +23,7 @@ from outlay.workstation.assembly import (
 )
 from outlay.workstation.file import MachineDescription
 from outlay.workstation.machine import Build, State, Verdict, part_of, rule_value
-from outlay.workstation.parts import NOUNS, Catalogue, Kind, card_price, letters
+from outlay.workstation.parts import NOUNS, Catalogue, Kind, Price, card_price, letters
 from outlay.workstation.rules import judge
 from outlay.workstation.rules_power import load_w, slowdown, wall_w
 from outlay.workstation.rules_space import throttling, water_usd
@@ -214,13 +215,18 @@ def upgrade_workstation(
 def _resale_notes(had: Build, build: Build, request: BuildRequest) -> list[str]:
     """What the cards that go are sold for, which no sum here counts."""
     staying = {card.name for card in build.cards}
-    today = request.catalogue.today
     return [
         f"Not counted: a used {card.gpu.name} sells for about ${price.usd:,.0f} ({price.as_of})."
         for card, _ in had.counted_cards
         if card.name not in staying
-        if (price := card_price(card.gpu, today, used=True)) is not None and "used" in price.note
+        if (price := _used_price(card.gpu, request.catalogue)) is not None
     ]
+
+
+def _used_price(gpu: Gpu, known: Catalogue) -> Price | None:
+    """What a used card costs; None where only a new one's price is known."""
+    price = card_price(gpu, known.today, used=True, imported=known.imported)
+    return price if price is not None and "used" in price.note else None
 
 
 def _in_use(build: Build, request: BuildRequest) -> Build:

@@ -1,8 +1,9 @@
 """Parts a workstation is made of, and what they cost.
 
 A `Catalogue` holds every part of `data/parts.csv` with the prices in force; a part described by its
-figures is a `Part`, too. Then prices: of cards from the tables, and the user's own price list. Then
-cards: a GPU under any spelling, or a named card of the table.
+figures is a `Part`, too. Then prices: of cards from the tables, what the user has imported where it
+is newer, and the user's own price list before all. Then cards: a GPU under any spelling, or a named
+card of the table.
 """
 
 from __future__ import annotations
@@ -10,16 +11,25 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
-from outlay.currency import in_usd
+from outlay.currency import in_usd, usd_per_unit
 from outlay.errors import InputError, NotKnown
-from outlay.facts import Fact, fact_of, rows_of
+from outlay.facts import (
+    NOTHING_IMPORTED,
+    CardPrice,
+    Fact,
+    ImportedPrices,
+    PartPrice,
+    card_prices,
+    fact_of,
+    rows_of,
+)
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu
 
@@ -96,6 +106,8 @@ class Catalogue:
     """Whether prices of used cards come first."""
     unknown_names: Sequence[str] = ()
     """Names with a price of one's own that no table has."""
+    imported: ImportedPrices = NOTHING_IMPORTED
+    """Prices of cards besides those of the table."""
 
     def of(self, kind: Kind) -> list[Part]:
         """The parts of a kind, cheapest first, those without a price last."""
@@ -160,13 +172,23 @@ _FIGURES: dict[Kind, str] = {
 
 
 def catalogue(
-    own_prices: Prices | None = None, today: str = "", *, used: bool = False
+    own_prices: Prices | None = None,
+    today: str = "",
+    *,
+    used: bool = False,
+    imported: ImportedPrices = NOTHING_IMPORTED,
 ) -> Catalogue:
-    """The bundled parts, with prices of one's own in place of the table's."""
-    whole_names = {name: _whole_name(name) for name in own_prices or {}}
+    """The bundled parts, with prices of one's own in place of the table's.
+
+    `own_prices` go before all others; what was imported counts where it is the newest.
+    """
+    names = dict.fromkeys((*(own_prices or ()), *(price.part for price in imported.parts)))
+    whole_names = {name: _whole_name(name) for name in names}
     own = {letters(whole_names[name] or name): price for name, price in (own_prices or {}).items()}
+    seen = _imported_parts(imported.parts, whole_names)
     parts = [
-        replace(part, price=own.get(letters(part.name), part.price)) for part in bundled_parts()
+        replace(part, price=own.get(letters(part.name)) or _newest(part.price, seen.get(part.name)))
+        for part in bundled_parts()
     ]
     return Catalogue(
         parts=parts,
@@ -174,7 +196,38 @@ def catalogue(
         today=today,
         used=used,
         unknown_names=[name for name, whole in whole_names.items() if whole is None],
+        imported=replace(imported, cards=(*imported.cards, *_cards_among(imported, whole_names))),
     )
+
+
+def _imported_parts(
+    prices: Iterable[PartPrice], whole_names: Mapping[str, str | None]
+) -> dict[str, Price | None]:
+    """The newest imported price of each part, by its name in the table."""
+    newest: dict[str, Price | None] = {}
+    for price in prices:
+        name = whole_names[price.part]
+        if name is not None:
+            newest[name] = _newest(newest.get(name), price_in(price.fact))
+    return newest
+
+
+def _cards_among(
+    imported: ImportedPrices, whole_names: Mapping[str, str | None]
+) -> Iterator[CardPrice]:
+    """Prices of parts that are cards, named for their GPU: of new ones."""
+    parts = {part.name for part in bundled_parts()}
+    for price in imported.parts:
+        name = whole_names[price.part]
+        if name is not None and name not in parts:
+            yield CardPrice(gpu=name, condition="new", fact=price.fact)
+
+
+def _newest(price: Price | None, other: Price | None) -> Price | None:
+    """The newer of two prices; of one day, the other."""
+    if price is None or other is None:
+        return price or other
+    return other if other.as_of >= price.as_of else price
 
 
 def _whole_name(name: str) -> str | None:
@@ -205,9 +258,10 @@ def price_in(fact: Fact | None, note: str = "") -> Price | None:
     amount = None if fact is None else fact.number
     if fact is None or amount is None:
         return None
-    original = "" if fact.unit == "USD" else f"{amount:,.0f} {fact.unit}"
+    rate, day = usd_per_unit(fact.unit)
+    original = f"{amount:,.0f} {fact.unit} at the rate of {day}" if day else ""
     return Price(
-        usd=amount * in_usd(fact.unit),
+        usd=amount * rate,
         source=fact.source,
         as_of=fact.as_of,
         note=", ".join(filter(None, (note, original))),
@@ -244,32 +298,39 @@ _COLUMNS = ("part", "price", "currency", "as_of")
 _OPTIONAL = ("source",)
 
 
-def card_price(gpu: Gpu, today: str = "", *, used: bool = False) -> Price | None:
+def card_price(
+    gpu: Gpu,
+    today: str = "",
+    *,
+    used: bool = False,
+    imported: ImportedPrices = NOTHING_IMPORTED,
+) -> Price | None:
     """What a card with this GPU costs: the newest price of a new one, or of a used one.
 
     A price of a new card that is older than a year stands back for a newer one of a used card;
     with `used`, used cards come first. None where nobody knows.
     """
     order = ("used", "new") if used else ("new", "used")
-    newest = (_newest_price(gpu, condition) for condition in order)
+    newest = (_newest_price(gpu, condition, imported) for condition in order)
     prices = [price for price in newest if price is not None]
     return next((price for price in prices if not price.is_old(today)), next(iter(prices), None))
 
 
-def _newest_price(gpu: Gpu, condition: str) -> Price | None:
-    """The latest price of a card in a condition, from either table."""
-    facts = [*_card_prices().get((gpu.name, condition), ())]
+def _newest_price(gpu: Gpu, condition: str, imported: ImportedPrices) -> Price | None:
+    """The latest price of a card in a condition, from either table or what was imported."""
+    facts = [*_facts_by_card(imported).get((gpu.name, condition), ())]
     facts += [fact for fact in (gpu.facts.get(f"typical_price_{condition}"),) if fact]
     prices = [price_in(fact, "used" if condition == "used" else "") for fact in facts]
     return max((price for price in prices if price), key=lambda price: price.as_of, default=None)
 
 
 @cache
-def _card_prices() -> dict[tuple[str, str], list[Fact]]:
-    prices: dict[tuple[str, str], list[Fact]] = {}
-    for row in rows_of("card_prices.csv"):
-        prices.setdefault((row["gpu"], row["condition"]), []).append(fact_of(row))
-    return prices
+def _facts_by_card(imported: ImportedPrices) -> dict[tuple[str, str], list[Fact]]:
+    """Prices by GPU and condition; of one day an imported one goes before a bundled one."""
+    facts: dict[tuple[str, str], list[Fact]] = {}
+    for price in (*imported.cards, *card_prices()):
+        facts.setdefault((price.gpu, price.condition), []).append(price.fact)
+    return facts
 
 
 def read_prices(path: Path) -> dict[str, Price]:
@@ -451,7 +512,8 @@ def _named_card(catalogue: Catalogue, name: str, not_a_gpu: NotKnown) -> Card:
 
 def _price_of_gpu(catalogue: Catalogue, gpu: Gpu) -> Price | None:
     """The user's own price of a card with this GPU, or the table's."""
-    price = card_price(gpu, catalogue.today, used=catalogue.used)
+    today, imported = catalogue.today, catalogue.imported
+    price = card_price(gpu, today, used=catalogue.used, imported=imported)
     return catalogue.price_of(gpu.name, price)
 
 
