@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 from tests.rows import for_every
@@ -162,6 +163,14 @@ def test_known_holes_carry_their_doubts():
     assert not gcp.cautions("spot")
     aws = offers_of(past_prices("2026-05"), provider="aws")
     assert all("stale" in words(offer) for offer in aws)
+
+
+def test_a_price_far_below_others_is_doubted_until_its_own_lists_have_had_it_for_a_quarter():
+    # Lambda's A100 at $1.10 beside $3.67 and more at three clouds; its lists of 2023-01-17, 02-25
+    # and 06-15 stand for three months
+    for month, is_doubted in (("2023-02", True), ("2023-06", False)):
+        (offer,) = offers_of(past_prices(month), provider="lambda", instance="gpu_1x_a100_sxm4")
+        assert ("suspiciously cheap" in words(offer)) is is_doubted
 
 
 def test_an_end_is_known_once_it_was_announced():
@@ -382,7 +391,7 @@ def kept():
         ("2026-10-05", 1.00, "2026-10-05"),
         ("2026-11-01", 1.00, "2026-10-05"),
         ("2026-11-02", 1.20, "2026-11-02"),
-        ("2026-11", 1.20, "2026-11-09"),  # of the month, as far as it is known
+        ("2026-11", 1.20, "2026-11-02"),  # confirmed on the 9th, as it was
     ],
 )
 def test_refreshes_that_were_kept_stand_as_they_did(kept, day, usd, as_of):
@@ -391,6 +400,14 @@ def test_refreshes_that_were_kept_stand_as_they_did(kept, day, usd, as_of):
     assert (offer.price_usd_per_hour, offer.as_of) == (usd, as_of)
     assert (offer.region, offer.vcpus) == ("us-east-1", 30)  # an A10 machine of Lambda's has 30
     assert book.freshness["lambda"] == as_of == book.as_of
+
+
+def test_a_list_that_was_old_when_it_was_read_is_as_old_as_it_was(kept):
+    row = a_past_price("2026-11-03T09:00:00Z", 0.9, as_of="2026-08-30", doubts=("low stock",))
+    kept.add_past([replace(row, provider="runpod", instance="1x_L4_SECURE", gpu="L4")])
+    (offer,) = offers_of(past_prices("2026-11-04", store=kept), provider="runpod")
+    assert offer.as_of == "2026-08-30"
+    assert {"low stock", "region not verified"} <= set(words(offer))
 
 
 def test_others_are_of_the_last_month_there_is(kept):
