@@ -1134,13 +1134,18 @@ def _rates_summary(today: str) -> ListSummary:
     )
 
 
+def rates_address() -> str:
+    """Where exchange rates are read."""
+    return os.environ.get("OUTLAY_RATES") or RATES_ADDRESS
+
+
 def refresh_rates(downloader: Downloader, now: str) -> Attempt:
     """Ask for today's exchange rates and keep them where they are good; what happened.
 
     `now` is UTC, `2026-11-16T20:15:00Z`. `offers` of the attempt are the currencies that have a
     rate on the newest day. What is at hand stays where nothing better comes.
     """
-    address = os.environ.get("OUTLAY_RATES") or RATES_ADDRESS
+    address = rates_address()
     known = known_rates()
     try:
         reply = downloader.get(address, _last_validators(address), largest_bytes=LARGEST_BYTES)
@@ -1179,7 +1184,7 @@ def _last_validators(address: str) -> Validators | None:
         kept = json.loads(_validators_file().read_bytes())
         if not rates_file().exists() or kept["address"] != address:
             return None
-        return Validators(etag=str(kept["etag"]), last_modified=str(kept["last_modified"]))
+        return Validators(etag=str(kept["etag"]), address=redacted(address))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -1188,6 +1193,5 @@ def _keep_validators(address: str, validators: Validators) -> None:
     kept = {
         "address": address,
         "etag": validators.etag,
-        "last_modified": validators.last_modified,
     }
     write_whole(_validators_file(), json.dumps(kept).encode())
