@@ -623,7 +623,8 @@ def _source(name: str, said: str, rate: str = "") -> str:
     return f"your price list {name}{f': {said}' if said else ''}{f'; {rate}' if rate else ''}"
 
 
-def _gpu_name(spelling: str, provider: str | None = None) -> tuple[str, bool]:
+@lru_cache(maxsize=1024)
+def _gpu_name(spelling: str, provider: str) -> tuple[str, bool]:
     """What outlay calls a GPU and whether it knows it; else the spelling itself."""
     try:
         return find_gpu(spelling, provider).meaning, True
