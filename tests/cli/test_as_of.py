@@ -27,6 +27,8 @@ def test_the_first_line_of_a_plan_says_whose_prices(outlay, work):
     assert first == "With the prices of 2024-10-31, as if it were that day."
     assert "the cheapest region in which the type was sold" in " ".join(ended.out.split())
     assert "newer list prices" not in ended.out
+    explained = outlay("plan", work, "--as-of", "2024-10", "--explain", "1")
+    assert explained.out.splitlines()[0] == first
 
 
 def test_its_document_has_the_prices_of_then_and_is_the_librarys(outlay, work):

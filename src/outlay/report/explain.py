@@ -17,7 +17,7 @@ from outlay.plan.option import Option
 from outlay.plan.ranking import Plan
 from outlay.plan.sensitivity import Swing
 from outlay.report.console import INDENT, Page, bullets, table
-from outlay.report.plan import machine_of, money, place_of
+from outlay.report.plan import machine_of, money, place_of, prices_of_then
 from outlay.report.text import (
     clipped_percent,
     doubt_reasons,
@@ -95,6 +95,8 @@ def print_explained(
     swings: Sequence[Swing],
 ) -> None:
     """Print everything behind one option."""
+    for sentence in prices_of_then(plan):
+        page.print(sentence)
     page.print(_head(option, workload))
     for title, body in _sections(plan, option, workload, swings, page.width - INDENT):
         page.print_section(title, body)

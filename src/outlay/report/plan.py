@@ -432,8 +432,8 @@ def print_plan(
     trial: TrialValue | None = None,
 ) -> None:
     """Print the answer in words, the table of the best, and what else one should know."""
-    if plan.prices.kind == "past" and not _has_quotes_alone(plan):
-        page.print(f"With {plan.prices.name}, as if it were that day.")
+    for sentence in prices_of_then(plan):
+        page.print(sentence)
     page.print(_head(plan, workload, profile))
     for sentence in price_age(plan):
         page.print(sentence)
@@ -444,6 +444,12 @@ def print_plan(
         page.print_section(title, body)
     page.print()
     page.print(muted(_footer(plan)))
+
+
+def prices_of_then(plan: Plan) -> Iterable[str]:
+    """The first line of a plan with prices of the past."""
+    if plan.prices.kind == "past" and not _has_quotes_alone(plan):
+        yield f"With {plan.prices.name}, as if it were that day."
 
 
 def price_age(plan: Plan) -> Iterable[str]:
