@@ -361,10 +361,10 @@ def test_without_a_day_nothing_becomes_stale(tables):
     assert words(box) == []
 
 
-def test_a_list_price_confirms_before_age_is_judged(tables):
+def test_a_list_price_makes_on_demand_new_again_and_spot_stays_as_old_as_it_was(tables):
     (box,) = tables(BEHIND, "acme,box,T4,1,any,2,,box,2026-02-28,page,,\n", today="2026-04-01")
-    assert words(box) == []
-    assert box.as_of == "2026-02-28"
+    assert words(box) == ["stale spot"]
+    assert (box.as_of, box.spot_as_of) == ("2026-02-28", "2025-12-22")
 
 
 @pytest.mark.parametrize("today", ["2026-11-16", "2027-11-16", "2036-11-16"])

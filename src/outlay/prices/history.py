@@ -889,8 +889,8 @@ def price_changes(
     `since` is a day, or a time (2026-11-16T20:15:00Z) where there were several refreshes on it. The
     comparison begins with the last prices known at that time; of a day with refreshes, with its
     first. Where none were, it begins with the oldest there are: the first refresh's, or the bundled
-    snapshot's where those are of an earlier day. Zones count as their region. Changes of less than `min_change` (a
-    fraction) are not listed.
+    snapshot's where those are of an earlier day. Zones count as their region. Changes of less than
+    `min_change` (a fraction) are not listed.
     """
     names: frozenset[str] = frozenset()
     provider = _known_provider(provider, store)
