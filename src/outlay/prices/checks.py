@@ -49,6 +49,7 @@ MOVED_FACTOR = 4.0
 Source: monthly on-demand prices from 2022-07 to 2026-08 (docs/prices.md): of 18,982 pairs a month
 apart 6 moved so far, all of them auction floors or mistakes, and of 8,646 a year apart none.
 """
+_FAR_FROM_LAST = "more than 4 times or less than a quarter of the last good ones"
 _LONGEST_REASON = 120
 """Characters of what is wrong with a row."""
 _SAME_PRICE = 0.02
@@ -140,15 +141,16 @@ def _too_many_fail(
     if unread_share + (1 - unread_share) * moved_share <= _MOST_FAILING or is_one_of_several:
         return None
     provider = _provider(offers, before)
-    found = [f"{unread:,} of {rows:,} rows cannot be read{_first(read)}"] if unread else []
-    if moved:
-        found.append(
-            f"{len(moved):,} of {len(known):,} prices are gone, or more than {MOVED_FACTOR:g} "
-            "times or less than a quarter of the last good ones"
-        )
+    gone = sum(offer.price_usd_per_hour is None for offer in moved)
+    counts = [
+        (unread, f"of {rows:,} rows cannot be read{_first(read)}"),
+        (gone, f"of {len(known):,} prices are gone"),
+        (len(moved) - gone, f"of {len(known):,} prices are {_FAR_FROM_LAST}"),
+    ]
+    found = " and ".join(f"{count:,} {what}" for count, what in counts if count)
     is_readable = unread_share <= _MOST_FAILING
     fix = _accepting(provider, "these are its prices") if is_readable else "ask again later."
-    return f"More than a tenth of what {provider} lists fails: {' and '.join(found)}; {fix}"
+    return f"More than a tenth of what {provider} lists fails: {found}; {fix}"
 
 
 def _is_lost(offer: Offer, last_usd: float) -> bool:
@@ -182,7 +184,7 @@ def _provider(listed: Sequence[Offer], before: Sequence[Offer]) -> str:
 
 
 def _accepting(provider: str, condition: str) -> str:
-    return f"if {condition}, `outlay prices refresh --provider {provider} --accept` takes them."
+    return f"if {condition}, `outlay prices refresh --provider {provider} --accept` takes it."
 
 
 # --- against the past, and by themselves ---
