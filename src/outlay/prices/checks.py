@@ -551,8 +551,9 @@ def _confirmed(offer: Offer, as_of: str) -> Offer:
     """An offer whose on-demand price was seen on a later day, too; its spot price keeps its own."""
     if as_of <= offer.as_of:
         return offer
-    spot_as_of = None if offer.spot_usd_per_hour is None else offer.seen_on("spot")
-    was_stale = "stale" in _words(offer) and spot_as_of is not None
+    has_spot = offer.spot_usd_per_hour is not None
+    was_stale = "stale" in _words(offer) and has_spot
+    spot_as_of = offer.seen_on("spot") if has_spot else None
     later = replace(_without(offer, {"stale"}), as_of=as_of, spot_as_of=spot_as_of)
     return _with_words(later, ["stale spot"] if was_stale else [])
 
@@ -616,7 +617,7 @@ def compare_sources(
 
     `used`: the offers of the price book that plans are made with; `gpus`, `providers`: only those.
     """
-    book = {offer.identity: offer for offer in used}
+    book = {offer.identity: offer.at_list_price() for offer in used}
     wanted = [one for one in prices if not providers or one.provider in providers]
     lists: dict[str, list[ProviderPrices]] = {}
     for one in sorted(wanted, key=_preference, reverse=True):
