@@ -377,7 +377,8 @@ def test_without_a_day_nothing_becomes_stale(tables):
 
 def test_a_list_price_confirms_before_age_is_judged(tables):
     (box,) = tables(BEHIND, "acme,box,T4,1,any,2,,box,2026-02-28,page,,\n", today="2026-04-01")
-    assert words(box) == []
+    assert box.cautions("on-demand") == ()
+    assert words(box) == ["stale spot"]  # which nobody confirmed
     assert box.as_of == "2026-02-28"
 
 
