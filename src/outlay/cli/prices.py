@@ -252,7 +252,7 @@ def _print_history(
     history: PriceHistory, shown: PriceHistory, times: Sequence[GoodTime], day: str
 ) -> None:
     from outlay.report import price_plot, price_report
-    from outlay.report.console import Page, bullets, muted
+    from outlay.report.console import INDENT, Page, bullets, muted
 
     out = Page()
     if not shown.series:
@@ -265,7 +265,7 @@ def _print_history(
     days = price_plot.span(shown, drawn)
     for tenancy in drawn:
         chart = price_plot.terminal_chart(
-            shown.of(tenancy), days, out.width, ascii_only=price_plot.needs_ascii()
+            shown.of(tenancy), days, out.width - INDENT, ascii_only=price_plot.needs_ascii()
         )
         years = price_report.provider_years(history, tenancy)
         out.print_section(price_report.TENANCY_WORDS[tenancy], "\n".join(chart))
@@ -377,22 +377,28 @@ def day_of(text: str, option: str, *, last: bool = False) -> str:
     """A day or month as it was written; of a month its last day where that is meant."""
     if not text:
         return ""
-    if not is_day(text) or text[:7] > today()[:7]:
-        raise InputError(
-            f"{option} {text!r} is no day or month of the past.",
-            fix=f"Write for example {option} 2026-06-01 or {option} 2026-06.",
-        )
+    if not is_day(text) or text > today()[: len(text)]:
+        raise _no_day(text, option)
     if len(text) > 7:
         return text
     return f"{text}-{monthrange(int(text[:4]), int(text[5:]))[1]:02}" if last else text
+
+
+def _no_day(text: str, option: str) -> InputError:
+    return InputError(
+        f"{option} {text!r} is no day or month of the past.",
+        fix=f"Write for example {option} 2026-06-01 or {option} 2026-06.",
+    )
 
 
 def time_of(text: str, option: str) -> str:
     """A day, or a time in UTC."""
     from datetime import UTC, datetime
 
+    if not text:
+        raise _no_day(text, option)
     if "T" not in text:
-        day = day_of(text, option) or day_of("-", option)
+        day = day_of(text, option)
         return day if len(day) > 7 else f"{day}-01"
     try:
         time = datetime.fromisoformat(text)

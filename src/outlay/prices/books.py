@@ -12,14 +12,16 @@ together anew.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import fmean, median
+from typing import Any
 
 from outlay.errors import InputError, NotKnown, PriceStoreFailed
 from outlay.facts import assumed, newest, rows_of
@@ -82,7 +84,7 @@ def current_prices(today: str, warn: Warn = lambda _: None) -> PriceBook:
     What cannot be read of what was kept is warned of, and the bundled prices are used.
     """
     try:
-        with PriceStore() as store:
+        with PriceStore(write_wait_s=0.0) as store:
             book = _kept_book(store)
     except PriceStoreFailed as error:
         warn(f"{error} Until then, the bundled prices are used.")
@@ -92,9 +94,10 @@ def current_prices(today: str, warn: Warn = lambda _: None) -> PriceBook:
 
 def keep_book(store: PriceStore) -> None:
     """Put together what commands work with, and keep it beside what was refreshed."""
+    stamp = store.stamp()
     lists = store.current()
     if lists:
-        store.keep_derived(_BOOK, _packed(_merged(lists, store)))
+        store.keep_derived(_BOOK, stamp, _packed(_merged(lists, store)))
 
 
 _BOOK = "book"
@@ -105,8 +108,13 @@ def _kept_book(store: PriceStore) -> PriceBook | None:
     book = None if data is None else _unpacked(data)
     if book is not None:
         return book
-    lists = store.current()
-    return _merged(lists, store) if lists else None
+    stamp, lists = store.stamp(), store.current()
+    if not lists:
+        return None
+    book = _merged(lists, store)
+    with contextlib.suppress(PriceStoreFailed):  # where one may only read
+        store.keep_derived(_BOOK, stamp, _packed(book))
+    return book
 
 
 def _merged(lists: Sequence[ProviderPrices], store: PriceStore) -> PriceBook:
@@ -192,7 +200,13 @@ def _preference(prices: ProviderPrices) -> tuple[int, str]:
 
 def _market(lists: Sequence[ProviderPrices], store: PriceStore) -> SpotMarket:
     """The spot prices of the lists' zones, with their past."""
-    return spot_market(lists, store.past())
+    with_spot = [
+        prices.provider
+        for prices in lists
+        if any(offer.spot_usd_per_hour is not None for offer in prices.offers)
+    ]
+    past = (store.past(provider=provider) for provider in with_spot)
+    return spot_market(lists, chain.from_iterable(past))
 
 
 def _with_own_lists(book: PriceBook, today: str) -> PriceBook:
@@ -238,8 +252,14 @@ def _packed(book: PriceBook) -> bytes:
 
 
 def _unpacked(data: bytes) -> PriceBook | None:
-    """The book that was put together; None where another snapshot was taken for it."""
-    content = unpacked_json(data)
+    """The book that was put together; None where it cannot be read or has another snapshot."""
+    try:
+        return _book_in(unpacked_json(data))
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+def _book_in(content: Mapping[str, Any]) -> PriceBook | None:
     if content["snapshot"] != snapshot_date():
         return None
     quotes: dict[tuple[str, str, str], list[ZoneQuote]] = {}

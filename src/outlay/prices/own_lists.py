@@ -522,7 +522,7 @@ def _toml_list(text: str, naming: _Naming) -> OwnList:
         if dated.currency is None and file.usd_per_unit is not None:
             rate = (file.usd_per_unit, f"1 {file.currency} is ${file.usd_per_unit:.5g}, your rate")
         else:
-            rate = _rate(place, dated.currency or file.currency)
+            rate = _rate(place, dated.currency or file.currency, naming.today)
         rows.append(_Row(where=place, table=dated, usd_per_unit=rate[0], rate=rate[1]))
     own = _offers_list(rows, naming)
     discounts = tuple(
@@ -555,13 +555,13 @@ def _discount(table: DiscountTable, own: OwnList, where: str) -> OwnDiscount:
     )
 
 
-def _rate(where: str, currency: str) -> tuple[float, str]:
+def _rate(where: str, currency: str, today: str) -> tuple[float, str]:
     """Dollars for one unit, and the rate in words: `1 EUR is $1.15, the rate of 2026-10-30`."""
     try:
         usd, day = usd_per_unit(currency)
     except InputError as error:
         raise InputError(f"{where}: {error.what}", why=error.why) from None
-    return usd, f"1 {currency.upper()} is ${usd:.5g}, {rate_in_words(day, '')}" if day else ""
+    return usd, f"1 {currency.upper()} is ${usd:.5g}, {rate_in_words(day, today)}" if day else ""
 
 
 # Offers, of either form
@@ -623,7 +623,8 @@ def _source(name: str, said: str, rate: str = "") -> str:
     return f"your price list {name}{f': {said}' if said else ''}{f'; {rate}' if rate else ''}"
 
 
-def _gpu_name(spelling: str, provider: str | None = None) -> tuple[str, bool]:
+@lru_cache(maxsize=1024)
+def _gpu_name(spelling: str, provider: str) -> tuple[str, bool]:
     """What outlay calls a GPU and whether it knows it; else the spelling itself."""
     try:
         return find_gpu(spelling, provider).meaning, True
@@ -782,13 +783,14 @@ def _csv_list(text: str, naming: _Naming) -> OwnList:
     if not cells:
         raise InputError(f"{where} has a head and no line below it.")
     if kind == "offers":
-        return _offers_list([_offer_row(line) for line in cells], naming)
+        return _offers_list([_offer_row(line, naming.today) for line in cells], naming)
     return _cards_list(cells, naming) if kind == "cards" else _parts_list(cells, naming)
 
 
 def _csv_lines(text: str, where: str) -> tuple[list[str], list[tuple[int, list[str]]], str]:
     """The head, the lines below it with their numbers, and what parts the cells."""
-    delimiter = max(",;\t", key=text.partition("\n")[0].count)
+    said = (line for line in text.splitlines() if line.strip(" \t,;") and line[0] != "#")
+    delimiter = max(",;\t", key=next(said, "").count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     lines: list[tuple[int, list[str]]] = []
     try:
@@ -903,13 +905,13 @@ def _number(where: str, text: str, cells: _Cells | None = None) -> float:
     return float(plain)
 
 
-def _offer_row(cells: _Cells) -> _Row:
+def _offer_row(cells: _Cells, today: str) -> _Row:
     currency = cells.currency(*_PRICES)
     try:
         table = OwnOfferTable.model_validate(_offer_keys(cells))
     except ValidationError as error:
         raise _bad_cell(error, cells) from None
-    usd, rate = _rate(cells.where, currency)
+    usd, rate = _rate(cells.where, currency, today)
     return _Row(where=cells.where, table=table, usd_per_unit=usd, rate=rate)
 
 
@@ -999,7 +1001,7 @@ def _cards_list(lines: Sequence[_Cells], naming: _Naming) -> OwnList:
         kind="cards",
         cards=tuple(cards.values()),
         unknown_cards=tuple(unknown),
-        rates=_rates_of(lines),
+        rates=_rates_of(lines, naming.today),
     )
 
 
@@ -1031,13 +1033,16 @@ def _parts_list(lines: Sequence[_Cells], naming: _Naming) -> OwnList:
         _refuse_twice(cells, part.casefold(), parts)
         parts[part.casefold()] = PartPrice(part=part, fact=_price_fact(cells, naming))
     return OwnList(
-        name=naming.name, kind="parts", parts=tuple(parts.values()), rates=_rates_of(lines)
+        name=naming.name,
+        kind="parts",
+        parts=tuple(parts.values()),
+        rates=_rates_of(lines, naming.today),
     )
 
 
-def _rates_of(lines: Sequence[_Cells]) -> tuple[str, ...]:
+def _rates_of(lines: Sequence[_Cells], today: str) -> tuple[str, ...]:
     """The exchange rates of the prices in a list, in words."""
-    rates = {_rate(cells.where, cells.currency("price"))[1] for cells in lines}
+    rates = {_rate(cells.where, cells.currency("price"), today)[1] for cells in lines}
     return tuple(sorted(rates - {""}))
 
 
@@ -1130,13 +1135,18 @@ def _rates_summary(today: str) -> ListSummary:
     )
 
 
+def rates_address() -> str:
+    """Where exchange rates are read."""
+    return os.environ.get("OUTLAY_RATES") or RATES_ADDRESS
+
+
 def refresh_rates(downloader: Downloader, now: str) -> Attempt:
     """Ask for today's exchange rates and keep them where they are good; what happened.
 
     `now` is UTC, `2026-11-16T20:15:00Z`. `offers` of the attempt are the currencies that have a
     rate on the newest day. What is at hand stays where nothing better comes.
     """
-    address = os.environ.get("OUTLAY_RATES") or RATES_ADDRESS
+    address = rates_address()
     known = known_rates()
     try:
         reply = downloader.get(address, _last_validators(address), largest_bytes=LARGEST_BYTES)
@@ -1175,7 +1185,7 @@ def _last_validators(address: str) -> Validators | None:
         kept = json.loads(_validators_file().read_bytes())
         if not rates_file().exists() or kept["address"] != address:
             return None
-        return Validators(etag=str(kept["etag"]), last_modified=str(kept["last_modified"]))
+        return Validators(etag=str(kept["etag"]), address=redacted(address))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -1184,6 +1194,5 @@ def _keep_validators(address: str, validators: Validators) -> None:
     kept = {
         "address": address,
         "etag": validators.etag,
-        "last_modified": validators.last_modified,
     }
     write_whole(_validators_file(), json.dumps(kept).encode())

@@ -7,14 +7,13 @@ that one that is killed leaves the old prices whole, and two at once wait for ea
     attempts          every time that a source was asked, and how that ended
     price_keys        what a price is of: source, provider, instance, region, zone, GPU, its number
     derived           what commands work with, worked out of the last good offers
-    price_changes     (key, time, price, spot), only where something changed; both empty: gone
+    price_changes     (key, time, price, spot), only where one of them changed; both empty: gone;
+                      beside them the day of the list, and which doubts the offer had
 
 The journal is SQLite's rollback journal, not its write-ahead log: home folders of clusters lie on
 network file systems, where the log does not work, and a folder that may only be read has no place
 for the log's index. A reader sees the last commit while a refresh writes; it waits for the
 milliseconds of a commit alone. What is written is never spilled before its commit.
-
-Tables may be added without a new `VERSION`; one is needed where an older outlay would misread.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cache, lru_cache
 from pathlib import Path
 from types import TracebackType, UnionType
@@ -157,7 +156,7 @@ class PriceStore:
                     prices.as_of,
                     prices.fetched_at,
                     validators.etag,
-                    validators.last_modified,
+                    validators.address,
                     validators.version,
                     _made_by(),
                     _packed(prices),
@@ -181,11 +180,11 @@ class PriceStore:
             )
             if validators is not None:
                 file.execute(
-                    "UPDATE provider_prices SET etag = ?, last_modified = ?, version = ? "
+                    "UPDATE provider_prices SET etag = ?, address = ?, version = ? "
                     "WHERE source = ? AND provider = ?",
                     (
                         validators.etag,
-                        validators.last_modified,
+                        validators.address,
                         validators.version,
                         attempt.source,
                         attempt.provider,
@@ -201,18 +200,17 @@ class PriceStore:
     def add_past(self, prices: Iterable[PastPrice]) -> None:
         """Append to the history (imports and tests)."""
         with self._transaction() as file:
-            keys = _Keys(file)
+            keys = _Numbers(file)
             file.executemany(
-                "INSERT OR REPLACE INTO price_changes VALUES (?, ?, ?, ?)",
+                _APPEND,
                 (
                     (
-                        keys.number_of(
-                            (price.source, price.provider),
-                            (price.instance, price.region, price.zone, price.gpu, price.gpus),
-                        ),
+                        keys.of_key((price.source, price.provider), _key(price)),
                         _seconds(price.at),
                         price.price_usd_per_hour,
                         price.spot_usd_per_hour,
+                        _day_number(price.as_of),
+                        keys.of_doubts(price.doubts),
                     )
                     for price in prices
                 ),
@@ -261,32 +259,40 @@ class PriceStore:
             ) from error
         return aside
 
-    def keep_derived(self, name: str, data: bytes) -> None:
-        """Keep what was worked out of the last good prices, for as long as they are the same."""
+    def keep_derived(self, name: str, stamp: str, data: bytes) -> None:
+        """Keep what was worked out of the last good prices, which holds while they are the same.
+
+        `stamp`: that of the prices (`stamp()`), taken before they were read.
+        """
         with self._transaction() as file:
-            file.execute(
-                "INSERT OR REPLACE INTO derived VALUES (?, ?, ?)", (name, _stamp(file), data)
-            )
+            file.execute("INSERT OR REPLACE INTO derived VALUES (?, ?, ?)", (name, stamp, data))
 
     # Reading
 
+    def stamp(self) -> str:
+        """Which good prices are kept, and which outlay reads them; empty where none are."""
+        rows = self._rows(
+            "SELECT source, provider, as_of, fetched_at FROM provider_prices "
+            "ORDER BY source, provider"
+        )
+        return json.dumps([_made_by(), *rows]) if rows else ""
+
     def derived(self, name: str) -> bytes | None:
         """What was worked out of the last good prices; None where they are others by now."""
-        rows = self._rows(
-            f"SELECT data FROM derived WHERE name = ? AND stamp = ({_STAMP})", (name, _made_by())
-        )
+        stamp = self.stamp()
+        rows = self._rows("SELECT data FROM derived WHERE name = ? AND stamp = ?", (name, stamp))
         return rows[0][0] if rows else None
 
     def validators(self, source: str, provider: str) -> Validators | None:
         """What the source said of its last good reply; None where the reply is to be read again,
         as another version of outlay read it."""
         rows = self._rows(
-            "SELECT etag, last_modified, version FROM provider_prices "
+            "SELECT etag, address, version FROM provider_prices "
             "WHERE source = ? AND provider = ? AND made_by = ?",
             (source, provider, _made_by()),
         )
-        for etag, last_modified, version in rows:
-            return Validators(etag=etag, last_modified=last_modified, version=version)
+        for etag, address, version in rows:
+            return Validators(etag=etag, address=address, version=version)
         return None
 
     def current(self) -> list[ProviderPrices]:
@@ -302,7 +308,7 @@ class PriceStore:
     ) -> ProviderPrices:
         try:
             content = _unpacked(data)
-        except (zlib.error, ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise _damaged(self.path, f"the prices of {provider} from {source}: {error}") from error
         return ProviderPrices(
             source=source, provider=provider, as_of=as_of, fetched_at=fetched_at, **content
@@ -339,25 +345,31 @@ class PriceStore:
         wanted, values = _wanted(gpus, provider)
         keys = self._keys(wanted, values)
         changes = self._rows(
-            "SELECT price_changes.key, at, price, spot FROM price_keys CROSS JOIN price_changes "
+            f"SELECT {_CHANGE} FROM price_keys CROSS JOIN price_changes "
             f"ON price_changes.key = price_keys.id WHERE {wanted} AND at BETWEEN ? AND ? "
             "ORDER BY at, price_changes.key",
             (*values, _seconds(since) if since else 0, _last_second(until) if until else _NEVER),
         )
-        return (_past_price(keys[key], at, price, spot) for key, at, price, spot in changes)
+        doubts = self._doubt_sets()
+        return (_past_price(keys[key], change, doubts) for key, *change in changes)
 
     def prices_at(self, at: str) -> list[PastPrice]:
         """Every price as it stood at a time (or at the end of a day), of every source: the last
         change up to then. What was no longer listed is not there."""
         keys = self._keys("TRUE", ())
         standing = self._rows(
-            f"SELECT price_changes.key, at, price, spot FROM {_STANDING}",
+            f"SELECT {_CHANGE} FROM {_STANDING}",
             (_last_second(at),),
         )
-        return [_past_price(keys[key], then, price, spot) for key, then, price, spot in standing]
+        doubts = self._doubt_sets()
+        return [_past_price(keys[key], change, doubts) for key, *change in standing]
+
+    def _doubt_sets(self) -> dict[int | None, tuple[str, ...]]:
+        rows = self._rows("SELECT id, words FROM doubt_sets")
+        return {None: (), **{number: tuple(words.split(";")) for number, words in rows}}
 
     def _keys(self, wanted: str, values: Sequence[object]) -> dict[int, tuple[Any, ...]]:
-        rows = self._rows(f"SELECT id, {_Keys.COLUMNS} FROM price_keys WHERE {wanted}", values)
+        rows = self._rows(f"SELECT id, {_KEY_COLUMNS} FROM price_keys WHERE {wanted}", values)
         return {number: tuple(rest) for number, *rest in rows}
 
     def _rows(self, query: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
@@ -424,7 +436,7 @@ def _made_by() -> str:
 _TABLES = (
     """CREATE TABLE provider_prices (
         source TEXT NOT NULL, provider TEXT NOT NULL, as_of TEXT NOT NULL, fetched_at TEXT NOT NULL,
-        etag TEXT NOT NULL, last_modified TEXT NOT NULL, version TEXT NOT NULL,
+        etag TEXT NOT NULL, address TEXT NOT NULL, version TEXT NOT NULL,
         made_by TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (source, provider))""",
     """CREATE TABLE attempts (
         id INTEGER PRIMARY KEY, source TEXT NOT NULL, provider TEXT NOT NULL, at TEXT NOT NULL,
@@ -437,16 +449,13 @@ _TABLES = (
     "CREATE INDEX price_keys_of_gpu ON price_keys (gpu)",
     """CREATE TABLE price_changes (
         key INTEGER NOT NULL REFERENCES price_keys, at INTEGER NOT NULL, price REAL, spot REAL,
-        PRIMARY KEY (key, at)) WITHOUT ROWID""",
+        as_of INTEGER, doubts INTEGER REFERENCES doubt_sets, PRIMARY KEY (key, at))
+        WITHOUT ROWID""",
+    "CREATE TABLE doubt_sets (id INTEGER PRIMARY KEY, words TEXT NOT NULL UNIQUE)",
     """CREATE TABLE derived (
         name TEXT PRIMARY KEY NOT NULL, stamp TEXT NOT NULL, data BLOB NOT NULL)""",
     f"PRAGMA user_version = {VERSION}",
 )
-_STAMP = (
-    "? || (SELECT group_concat(source || ' ' || provider || ' ' || as_of || ' ' || fetched_at) "
-    "FROM (SELECT * FROM provider_prices ORDER BY source, provider))"
-)
-"""Which prices are kept, and by which outlay; its version is a value of the query."""
 _STANDING = (
     "price_keys CROSS JOIN price_changes ON price_changes.key = price_keys.id AND at = "
     "(SELECT at FROM price_changes AS earlier WHERE earlier.key = price_keys.id "
@@ -454,6 +463,8 @@ _STANDING = (
     "WHERE (price IS NOT NULL OR spot IS NOT NULL)"
 )
 """The last change of each key up to a time, without what was gone by then."""
+_CHANGE = "price_changes.key, at, price, spot, as_of, doubts"
+_APPEND = "INSERT OR REPLACE INTO price_changes VALUES (?, ?, ?, ?, ?, ?)"
 _NEVER = 2**62
 _FULL = (sqlite3.SQLITE_FULL,)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -558,6 +569,16 @@ def _time(at_s: int) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+@lru_cache(maxsize=4096)
+def _day_number(day: str) -> int | None:
+    return date.fromisoformat(day).toordinal() if day else None
+
+
+@lru_cache(maxsize=4096)
+def _day(number: int) -> str:
+    return date.fromordinal(number).isoformat()
+
+
 # --- attempts ---
 
 
@@ -608,10 +629,6 @@ def _fetched_at(file: sqlite3.Connection, source: str, provider: str) -> str | N
     return None if row is None else str(row[0])
 
 
-def _stamp(file: sqlite3.Connection) -> str:
-    return str(file.execute(f"SELECT {_STAMP}", (_made_by(),)).fetchone()[0])
-
-
 # --- history ---
 
 
@@ -649,28 +666,37 @@ def _order(pair: PricePair) -> tuple[float, float]:
     return price, spot
 
 
-class _Keys:
-    """The numbers of keys, new ones added."""
+def _key(price: PastPrice) -> PriceKey:
+    return (price.instance, price.region, price.zone, price.gpu, price.gpus)
 
-    COLUMNS = "source, provider, instance, region, zone, gpu, gpus"
+
+_KEY_COLUMNS = "source, provider, instance, region, zone, gpu, gpus"
+
+
+class _Numbers:
+    """The numbers that keys and sets of doubts have in the file, new ones added."""
 
     def __init__(self, file: sqlite3.Connection) -> None:
         self._file = file
-        self._numbers: dict[tuple[object, ...], int] = {}
+        self._known: dict[tuple[object, ...], int] = {}
 
-    def number_of(self, seller: tuple[str, str], key: PriceKey) -> int:
-        """The number of a key in the file."""
-        values = (*seller, *key)
-        if values not in self._numbers:
-            marks = "(?, ?, ?, ?, ?, ?, ?)"
-            self._file.execute(
-                f"INSERT OR IGNORE INTO price_keys ({self.COLUMNS}) VALUES {marks}", values
-            )
+    def of_key(self, seller: tuple[str, str], key: PriceKey) -> int:
+        """The number of a key."""
+        return self._of("price_keys", _KEY_COLUMNS, (*seller, *key))
+
+    def of_doubts(self, words: Sequence[str]) -> int | None:
+        """The number of a set of doubts; None where there are none."""
+        return self._of("doubt_sets", "words", (";".join(words),)) if words else None
+
+    def _of(self, table: str, columns: str, values: tuple[object, ...]) -> int:
+        if values not in self._known:
+            marks = f"({', '.join('?' * len(values))})"
+            self._file.execute(f"INSERT OR IGNORE INTO {table} ({columns}) VALUES {marks}", values)
             found = self._file.execute(
-                f"SELECT id FROM price_keys WHERE ({self.COLUMNS}) = {marks}", values
+                f"SELECT id FROM {table} WHERE ({columns}) = {marks}", values
             )
-            self._numbers[values] = found.fetchone()[0]
-        return self._numbers[values]
+            self._known[values] = found.fetchone()[0]
+        return self._known[values]
 
 
 def _record_changes(file: sqlite3.Connection, prices: ProviderPrices) -> None:
@@ -679,10 +705,17 @@ def _record_changes(file: sqlite3.Connection, prices: ProviderPrices) -> None:
     now, before = pairs_of(prices), _standing(file, seller, at)
     changed = {key: pair for key, pair in now.items() if before.get(key) != pair}
     gone: dict[PriceKey, PricePair] = {key: (None, None) for key in before if key not in now}
-    keys = _Keys(file)
+    keys, as_of = _Numbers(file), _day_number(prices.as_of)
+    doubts = {
+        (offer.instance, offer.region, "", offer.gpu): [doubt.word for doubt in offer.doubts]
+        for offer in (*prices.offers, *prices.unknown)
+    }
     file.executemany(
-        "INSERT OR REPLACE INTO price_changes VALUES (?, ?, ?, ?)",
-        [(keys.number_of(seller, key), at, *pair) for key, pair in (changed | gone).items()],
+        _APPEND,
+        [
+            (keys.of_key(seller, key), at, *pair, as_of, keys.of_doubts(doubts.get(key[:4], ())))
+            for key, pair in (changed | gone).items()
+        ],
     )
 
 
@@ -710,9 +743,10 @@ def _wanted(gpus: Sequence[str], provider: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _past_price(
-    key: Sequence[Any], at_s: int, price: float | None, spot: float | None
+    key: Sequence[Any], change: Sequence[Any], doubts: Mapping[int | None, tuple[str, ...]]
 ) -> PastPrice:
     source, provider, instance, region, zone, gpu, gpus = key
+    at_s, price, spot, day, words = change
     return PastPrice(
         at=_time(at_s),
         source=source,
@@ -724,6 +758,8 @@ def _past_price(
         gpus=gpus,
         price_usd_per_hour=price,
         spot_usd_per_hour=spot,
+        as_of="" if day is None else _day(day),
+        doubts=doubts[words],
     )
 
 
@@ -761,8 +797,11 @@ def packed_json(content: object) -> bytes:
 
 
 def unpacked_json(data: bytes) -> Any:
-    """What `packed_json` packed."""
-    return json.loads(zlib.decompress(data).decode("utf-8", "surrogatepass"))
+    """What `packed_json` packed; a ValueError where it is something else."""
+    try:
+        return json.loads(zlib.decompress(data).decode("utf-8", "surrogatepass"))
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
 
 
 def columns_of(kind: type[Any], items: Sequence[Any]) -> dict[str, list[Any]]:

@@ -489,7 +489,7 @@ def _refused(
         read,
         listed,
         good,
-        is_market=getattr(question.source, "is_market", False),
+        is_market=any(doubt.word == "single host" for doubt in listed.offers[0].doubts),
         is_first=question.before is None,
     )
 

@@ -20,7 +20,8 @@ class Validators:
     """What a source said of its last reply, to ask whether it has changed since (RFC 9110, 13)."""
 
     etag: str = ""
-    last_modified: str = ""
+    address: str = ""
+    """Where it was read: what is said of a reply holds at that place alone."""
     version: str = ""
     """The source's own name of the reply, where it has one (gpuhunt's catalogue version)."""
 
@@ -37,11 +38,12 @@ class Reply:
     """Where it was read, to be cited; no key or password in it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable(Exception):
     """A reply that is not what the source gives: refused whole, with the reason in plain words."""
 
-    reason: str
+    def __init__(self, *, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
