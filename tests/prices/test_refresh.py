@@ -182,8 +182,26 @@ def test_accept_takes_what_was_refused_but_not_what_cannot_be_read():
 
 
 def test_an_empty_list_is_refused():
-    [attempt] = refreshed(StandIn(answers={"lambda": []}))
-    assert (attempt.state, attempt.reason) == ("refused", "It lists no machine with a GPU.")
+    for accept in (False, True):
+        [attempt] = refreshed(StandIn(answers={"lambda": []}), accept=accept)
+        assert (attempt.state, attempt.reason) == ("refused", "It lists no machine with a GPU.")
+
+
+def test_what_is_accepted_is_held_against_nothing(monkeypatch):
+    held_against = []
+
+    def doubted(offers, before):
+        held_against.append(len(before))
+        return tuple(offers)
+
+    monkeypatch.setattr(refresh, "doubted_by_past", doubted)
+    source = StandIn(answers={"lambda": rows(2.0)})
+    refreshed(source)
+    for price, accept in ((3.0, False), (9.0, True)):
+        source.answers["lambda"] = rows(price)
+        refreshed(source, now=FRIDAY, accept=accept)
+    # Three offers were kept before; what the user takes is good.
+    assert held_against[-2:] == [3, 0]
 
 
 def test_not_changed_since_nothing_is_no_answer():
