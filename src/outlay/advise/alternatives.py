@@ -19,6 +19,7 @@ from outlay.advise.cards import CardForSale, assumption_number
 from outlay.advise.machines import bought_machines, gpus_worth_renting, owned_machines
 from outlay.advise.request import AdviceRequest, workload_for
 from outlay.cost.ownership import PURCHASE_LINES
+from outlay.offers.candidates import free_offers
 from outlay.offers.terms import terms_of
 from outlay.plan.option import Option, draws_of
 from outlay.plan.pipeline import plan_workload
@@ -89,6 +90,8 @@ def monthly_plan(
     )
     today, prices = request.today, request.prices
     plan = plan_workload(workload, request.profile, today=today, prices=prices)
+    if not free_offers("" if prices is None else prices.day):
+        return plan
     free = replace(
         workload,
         consider=Selection(providers=("kaggle",)),

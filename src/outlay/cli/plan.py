@@ -107,11 +107,11 @@ def command(
     """
     if vary is not None and explain is not None:
         raise click.UsageError("--vary and --explain answer different questions: give one.")
-    if refresh and prices == "bundled":
-        raise click.UsageError("--refresh and --prices bundled exclude each other: give one.")
     if as_of is not None and (refresh or alert_below is not None):
         other = "--refresh" if refresh else "--alert-below"
         raise click.UsageError(f"{other} and --as-of exclude each other: give one.")
+    if refresh and prices == "bundled":
+        raise click.UsageError("--refresh and --prices bundled exclude each other: give one.")
     if alert_below is None and (every is not None or notify):
         raise click.UsageError("--every and --notify go with --alert-below.")
 

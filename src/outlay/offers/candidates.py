@@ -88,8 +88,7 @@ def candidates(workload: Workload, today: str = "", prices: PriceBook | None = N
         listed = at_best_zones(bundled_offers(today), today)
     else:
         listed = _without_discounts(prices.offers_on(today), workload)
-    day = "" if prices is None else prices.day
-    free = [offer for offer in free_offers() if not day or offer.as_of <= day] if notebooks else []
+    free = free_offers("" if prices is None else prices.day) if notebooks else ()
     everything = (*listed, *free)
     selected = _selected(everything, consider)  # also checks the names
     bundled = [offer for offer in selected if consider.bundled or offer.in_own_list]
@@ -590,9 +589,10 @@ def subscription_facts() -> dict[tuple[str, str], Fact]:
     return {(row["provider"], row["parameter"]): fact_of(row) for row in rows}
 
 
-def free_offers() -> tuple[Offer, ...]:
-    """What costs nothing: Kaggle's hours a week."""
-    return (_kaggle(subscription_facts()),)
+def free_offers(day: str = "") -> tuple[Offer, ...]:
+    """What costs nothing: Kaggle's hours a week; as far as a day in the past knew of them."""
+    offers = (_kaggle(subscription_facts()),)
+    return tuple(offer for offer in offers if not day or offer.as_of <= day)
 
 
 def _kaggle(facts: dict[tuple[str, str], Fact]) -> Offer:

@@ -40,7 +40,7 @@ QUARTER_WEEKS = 13.0
 _KNOWN_WEEKS = 4
 """Weeks of past below which a price's range takes in what its type costs elsewhere; where that is
 not known either, it is no narrower than after a quarter."""
-_PROVEN_WEEKS = 13
+PROVEN_WEEKS = 13
 """Weeks of past from which a price that is far below others is believed."""
 _NEW_DAYS = 30
 _FLOORS = (0.09, 0.10)
@@ -391,6 +391,6 @@ def _spot_doubts(offer: Offer, market: SpotMarket) -> list[str]:
         words.append("new")
     is_low = "floor" in words or "far below usual" in words
     is_recent = past is None or past.weeks <= 1 or past.seen_first is not None
-    if is_low and is_recent and (past is None or past.weeks < _PROVEN_WEEKS):
+    if is_low and is_recent and (past is None or past.weeks < PROVEN_WEEKS):
         words.append("unproven low")
     return words

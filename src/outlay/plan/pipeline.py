@@ -210,12 +210,17 @@ def _plan_all(inputs: _Inputs) -> Plan:
         )
     ]
     if not options:
-        raise InputError(
-            "No candidate is left to plan with.",
-            why="What [consider] and [leave_out] ask for matches no offer.",
-            fix="Loosen them, add an [[offer]], or look at `outlay offers`.",
-        )
+        raise _no_candidate(inputs.prices)
     return _plan(inputs, options, offers, best.notes)
+
+
+def _no_candidate(prices: PriceBook | None) -> InputError:
+    then = f" among {prices.name}" if prices is not None and prices.kind == "past" else ""
+    return InputError(
+        "No candidate is left to plan with.",
+        why=f"What [consider] and [leave_out] ask for matches no offer{then}.",
+        fix="Loosen them, add an [[offer]], or look at `outlay offers`.",
+    )
 
 
 def _plan(

@@ -36,6 +36,7 @@ from outlay.offers.catalog import (
 )
 from outlay.offers.expected_price import (
     CHANGE_WEEKS,
+    PROVEN_WEEKS,
     USUAL_CHANGE,
     SpotMarket,
     ZoneQuotes,
@@ -305,7 +306,13 @@ def past_prices(
         warn(f"{error} Until then, only the bundled history is used.")
         then, lists, changes = _day_meant(day), [], []
     month = _month_known(then)
-    refreshed = [prices for prices in lists if prices.as_of > month_end(month)]
+    listed = {row.provider: row.as_of for row in _months()[month]}
+    refreshed = [
+        prices
+        for prices in lists
+        if prices.fetched_at[:10] > month_end(month)
+        and prices.as_of >= listed.get(prices.provider, "")
+    ]
     others = {prices.provider for prices in refreshed}
     rows = [row for row in _months()[month] if row.provider not in others]
     offers = [offer for prices in refreshed for offer in prices.offers]
@@ -318,7 +325,7 @@ def past_prices(
 def _past_book(day: str, month: str, offers: Sequence[Offer], market: SpotMarket) -> PriceBook:
     as_of = max(offer.as_of for offer in offers)
     known = (_as_known_then(offer, day, as_of) for offer in offers)
-    judged = doubted_by_others(tuple(known))
+    judged = _judged_then(tuple(known), month)
     freshness: dict[str, str] = {}
     for offer in offers:
         freshness[offer.provider] = max(freshness.get(offer.provider, ""), offer.as_of)
@@ -347,6 +354,39 @@ def _past_notes(month: str, providers: Collection[str]) -> Iterator[str]:
         "Not of then but as known today: what storage, transfer and other terms cost, exchange "
         "rates, and how far prices usually move (fitted on all years)."
     )
+
+
+def _judged_then(offers: tuple[Offer, ...], month: str) -> tuple[Offer, ...]:
+    """Offers held against each other, with what is known to be wrong with them besides.
+
+    A price that its provider's own lists have had for a quarter of a year is believed, however far
+    below others it is: of early years few sellers are known, and the others were dear.
+    """
+    return tuple(
+        _with_own_doubts(offer, judged, has_stood=_has_stood(offer, month))
+        for offer, judged in zip(offers, doubted_by_others(offers), strict=True)
+    )
+
+
+def _with_own_doubts(offer: Offer, judged: Offer, *, has_stood: bool) -> Offer:
+    new = [doubt for doubt in judged.doubts if doubt not in offer.doubts]
+    if has_stood:
+        new = [doubt for doubt in new if doubt.word != "suspiciously cheap"]
+    return replace(judged, doubts=(*offer.doubts, *new))
+
+
+def _has_stood(offer: Offer, month: str) -> bool:
+    """Whether an on-demand price was about the same in its lists for a quarter of a year."""
+    if offer.price_usd_per_hour is None or offer.region != CHEAPEST_REGION:
+        return False
+    known = _series()[offer.provider, offer.instance, offer.gpu]
+    days = set()
+    for past in reversed([past for past in known if past.month <= month]):
+        usd = past.price_usd_per_hour
+        if usd is None or not 1 / _ALIKE <= usd / offer.price_usd_per_hour <= _ALIKE:
+            break
+        days.add(past.as_of)
+    return weeks_listed(days, offer.as_of) >= PROVEN_WEEKS
 
 
 # Which day
@@ -470,10 +510,14 @@ def _as_known_then(offer: Offer, day: str, as_of: str) -> Offer:
 # Of refreshes that were kept
 
 
+_ALWAYS = "9999-12-31"
+
+
 def _refresh_days(store: PriceStore) -> list[str]:
     """Every day on which prices of any provider were confirmed."""
     asked = {(attempt.source, attempt.provider) for attempt in store.attempts()}
-    return [day for pair in asked for day in store.refresh_days(*pair)]
+    listed = {(row.source, row.provider) for row in store.prices_at(_ALWAYS)}
+    return [day for pair in asked | listed for day in store.refresh_days(*pair)]
 
 
 def _kept_lists(store: PriceStore, day: str) -> list[ProviderPrices]:
@@ -488,14 +532,15 @@ def _kept_lists(store: PriceStore, day: str) -> list[ProviderPrices]:
     return [min(_as_new(lists), key=_preference) for lists in found.values()]
 
 
-def _kept_list(rows: Sequence[PastPrice], as_of: str) -> ProviderPrices:
-    """What a source said of a provider, as far as it is kept: prices, without their doubts."""
+def _kept_list(rows: Sequence[PastPrice], confirmed: str) -> ProviderPrices:
+    """What a source said of a provider, and said still on the day it was confirmed."""
+    as_of = max(row.as_of or row.at[:10] for row in rows)
     offers = [_kept_offer(row, as_of) for row in rows if not row.zone]
     return ProviderPrices(
         source=rows[0].source,
         provider=rows[0].provider,
         as_of=as_of,
-        fetched_at=f"{as_of}T23:59:59Z",
+        fetched_at=f"{confirmed}T23:59:59Z",
         offers=tuple(offer for offer in offers if _is_known(offer.gpu)),
         unknown=tuple(offer for offer in offers if not _is_known(offer.gpu)),
         zones=tuple(
@@ -532,8 +577,8 @@ def _kept_offer(row: PastPrice, as_of: str) -> Offer:
         price_usd_per_hour=row.price_usd_per_hour,
         spot_usd_per_hour=row.spot_usd_per_hour,
         as_of=as_of,
-        source=f"{row.source}, refreshed {as_of}",
-        doubts=tuple(doubt_kinds()[word] for word in _lasting_doubts(row)),
+        source=f"{row.source}, list of {as_of}",
+        doubts=tuple(doubt_kinds()[word] for word in _kept_doubts(row)),
     )
     return _with_machine(offer)
 
@@ -546,10 +591,12 @@ _LASTING = (
 """Doubts about what a machine type is or how it is sold, which hold whatever its price is."""
 
 
-def _lasting_doubts(row: PastPrice) -> list[str]:
-    """What is doubtful about a machine type by the snapshot."""
+def _kept_doubts(row: PastPrice) -> list[str]:
+    """What was said against a price as it was read, and of its machine type by the snapshot."""
     known = _machines().get((row.provider, row.instance))
-    return [] if known is None else [d.word for d in known.doubts if d.word in _LASTING]
+    lasting = () if known is None else (doubt.word for doubt in known.doubts)
+    words = dict.fromkeys((*row.doubts, *(word for word in lasting if word in _LASTING)))
+    return [word for word in words if word in doubt_kinds()]
 
 
 # How often spot machines were taken away, as far as that was known
@@ -620,11 +667,11 @@ def _series() -> Mapping[tuple[str, str, str], Sequence[MonthlyPrice]]:
     return {key: sorted(rows, key=lambda row: row.month) for key, rows in series.items()}
 
 
-_AS_LOW = 1.25
-"""Times a price that still counts as about as low.
+_ALIKE = 1.25
+"""Times a price that still counts as about the same.
 
-Assumes: a quarter. The history has the cheapest zone of each month, and not which one it is: how
-long one could have had about that price somewhere stands for the past of the zone.
+Assumes: a quarter. Of spot prices the history has the cheapest zone of each month, and not which
+one it is: how long one could have had about that price somewhere stands for the past of the zone.
 """
 
 
@@ -656,7 +703,7 @@ def _lists_as_low(known: Sequence[MonthlyPrice], usd: float) -> set[str]:
     """The days of the last lists, one after the other, whose cheapest price is about as low."""
     days = set()
     for past in reversed(known):
-        if past.spot_usd_per_hour is None or past.spot_usd_per_hour > _AS_LOW * usd:
+        if past.spot_usd_per_hour is None or past.spot_usd_per_hour > _ALIKE * usd:
             break
         days.add(past.as_of)
     return days
