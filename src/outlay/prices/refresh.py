@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from outlay.errors import InputError, MissingCredentials, NotKnown, OutlayError
-from outlay.offers.catalog import snapshot_offers
+from outlay.offers.catalog import snapshot_date, snapshot_offers
 from outlay.offers.offer import Offer
 from outlay.offers.terms import all_terms
 from outlay.prices.books import keep_book
@@ -133,13 +133,16 @@ class _Question:
     before: ProviderPrices | None = None
     bundled: tuple[Offer, ...] = ()
     """What the snapshot has of it, where that came from the same source."""
+    is_after_snapshot: bool = True
     is_guess: bool = False
     """Whether nobody knows the provider, so that the source need not, either."""
 
     @property
     def offers_before(self) -> tuple[Offer, ...]:
-        """The last good offers, else the bundled ones."""
-        return self.bundled if self.before is None else self.before.offers
+        """The last good offers, else the bundled ones, where those are of days before."""
+        if self.before is not None:
+            return self.before.offers
+        return self.bundled if self.is_after_snapshot else ()
 
 
 def _named_sources(known: Sequence[Source], names: Sequence[str]) -> list[Source]:
@@ -177,6 +180,7 @@ def _questions(
                     known=store.validators(source.name, provider),
                     before=kept.get((source.name, provider)),
                     bundled=tuple(from_snapshot.get(provider, ())),
+                    is_after_snapshot=snapshot_date() <= now[:10],
                     is_guess=provider in guesses,
                 )
             )
@@ -515,7 +519,7 @@ def day_of_prices(
     if before is not None:
         return before.as_of if pairs_of(prices) == pairs_of(before) else today
     if bundled and prices.offers and _is_as_bundled(prices.offers, bundled):
-        return max(offer.as_of for offer in bundled)
+        return min(max(offer.as_of for offer in bundled), today)
     return today
 
 
