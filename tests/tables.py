@@ -1,4 +1,4 @@
-"""The tables that only tests and tools read: they are in no wheel."""
+"""The tables that only tests read: they are in no wheel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 from pathlib import Path
 
 REFERENCE = Path(__file__).parent / "reference" / "data"
-TOOLS = Path(__file__).parents[1] / "tools" / "data"
 
 
 def rows_in(path: Path) -> list[dict[str, str]]:

@@ -7,10 +7,15 @@ from currency_converter import CurrencyConverter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlay.currency import rates_as_of, usd_per_unit
+from outlay.currency import rate_in_words, rates_as_of, usd_per_unit
 from outlay.errors import InputError, NotKnown
 
 RATES = CurrencyConverter()
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("OUTLAY_DATA", str(tmp_path / "data"))
 
 
 def test_a_dollar_is_a_dollar():
@@ -46,6 +51,14 @@ def test_a_rate_of_a_day_to_come_is_refused(day, today):
     with pytest.raises(InputError, match=f"no exchange rate of EUR on {day}") as caught:
         usd_per_unit("EUR", day, today=today)
     assert "prices refresh --source rates" in caught.value.fix
+
+
+def test_an_old_rate_is_said_with_what_renews_it():
+    assert rate_in_words("2026-10-30", "2026-11-29") == "the rate of 2026-10-30"  # 30 days
+    said = rate_in_words("2026-10-30", "2026-11-30")
+    assert said.startswith("the rate of 2026-10-30, 31 days old: ")
+    assert "outlay prices refresh --source rates" in said
+    assert rate_in_words("2020-01-01") == "the rate of 2020-01-01"
 
 
 def test_before_the_rates_begin():

@@ -5,7 +5,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlay.errors import InputError
-from outlay.units import DAY_S, GB, GIB, HOUR_S, MIB, MONTH_S, YEAR_S, duration_s, size_bytes
+from outlay.units import (
+    DAY_S,
+    GB,
+    GIB,
+    HOUR_S,
+    MIB,
+    MONTH_S,
+    YEAR_S,
+    days_after,
+    days_between,
+    duration_s,
+    size_bytes,
+)
 
 
 def test_a_month_is_thirty_days_and_a_year_365():
@@ -100,3 +112,17 @@ def test_size_bytes_refused(text):
 @settings(deadline=None)
 def test_size_bytes_is_the_number_times_the_unit(number, unit, space, case):
     assert size_bytes(f"{number}{space}{case(unit)}") == number * size_bytes(f"1{unit}")
+
+
+@pytest.mark.parametrize(
+    ("day", "days", "after"),
+    [
+        ("2024-02-28", 1, "2024-02-29"),
+        ("2026-01-01", -1, "2025-12-31"),
+        ("2025-01-10", 90, "2025-04-10"),  # 21 + 28 + 31 + 10
+        ("2026-11-17", 0, "2026-11-17"),
+    ],
+)
+def test_days_after(day, days, after):
+    assert days_after(day, days) == after
+    assert days_between(day, after) == days

@@ -3,8 +3,8 @@
     python tools/build_offers.py --raw DIR [--out DIR] [--advisor FILE]
 
 The raw folder is named for its day (`2026-08-22`) and holds `<cloud>.csv.gz` for each cloud, as
-`catalogs/v8/<cloud>/vms.csv` was then. When each file last changed is in
-`tools/data/catalogue_dates.csv`; everything else that is known beside the files is in tables of
+`catalogs/v8/<cloud>/vms.csv` was then. When each file had last changed is in
+`catalogue_files.csv`; that and everything else that is known beside the files is in tables of
 `src/outlay/data/` that are kept by hand. The offers are made as a refresh makes them
 (`outlay.prices`). Written:
 
@@ -38,11 +38,11 @@ from outlay.prices.price_list import NO_SAVING_FRACTION, price_list
 from outlay.prices.skypilot import SkyPilotCatalogue
 from outlay.units import GB, GIB, days_between
 
-__all__ = ["KEPT", "NO_SAVING_FRACTION", "STALE_DAYS"]
+__all__ = ["NO_SAVING_FRACTION", "STALE_DAYS"]  # other tools take them from here
 
 KEPT = DATA
 """The tables kept by hand that price tables are built with."""
-DATES = Path(__file__).parent / "data" / "catalogue_dates.csv"
+FILES = DATA / "catalogue_files.csv"
 Row = dict[str, str]
 
 
@@ -119,23 +119,21 @@ def gcp_region(zone: str) -> str:
 # --- offers ---
 
 
-def build_offers(raw: Path, snapshot: str, dates: Iterable[Row]) -> list[Offer]:
+def build_offers(raw: Path, snapshot: str, files: Iterable[Row]) -> list[Offer]:
     """The offers in a folder of raw files, sorted by provider, instance and region."""
     catalogue = SkyPilotCatalogue(rate_day=snapshot)
     offers: list[Offer] = []
-    for row in (row for row in dates if row["snapshot"] == snapshot):
+    for row in (row for row in files if row["snapshot"] == snapshot):
         provider = row["provider"]
         read = catalogue.read(provider, _content(only_file(raw, f"{provider}.csv*")))
-        made = price_list(
-            read.listings, source=row["source"], as_of=row["last_changed"], today=snapshot
-        )
+        made = price_list(read.listings, source=row["source"], as_of=row["changed"], today=snapshot)
         if read.failed or made.unknown:
             raise RawError(f"{provider}: {[*read.failed, *made.notes]}")
         offers += made.offers
         for note in (*read.notes, *made.notes):
             print(f"{provider}: {note}")
     if not offers:
-        raise RawError(f"{DATES.name} says nothing of {snapshot}.")
+        raise RawError(f"{FILES.name} says nothing of {snapshot}.")
     judged = doubted_by_others([_aged(offer, snapshot) for offer in offers])
     return sorted(judged, key=lambda offer: offer.identity)
 
@@ -212,10 +210,10 @@ def interruption_rows(raw: list[Row]) -> list[Row]:
 # --- the command ---
 
 
-def build(raw: Path, out: Path, advisor: Path | None = None, dates: Path = DATES) -> None:
+def build(raw: Path, out: Path, advisor: Path | None = None, files: Path = FILES) -> None:
     """Read every raw file, write every table."""
     snapshot = date.fromisoformat(raw.resolve().name).isoformat()
-    offers = [offer_row(offer) for offer in build_offers(raw, snapshot, read_csv(dates))]
+    offers = [offer_row(offer) for offer in build_offers(raw, snapshot, read_csv(files))]
     write_csv(out / f"offers_{snapshot}.csv", offers[0], offers)
     if advisor is not None:
         rows = interruption_rows(read_csv(advisor))

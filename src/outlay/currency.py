@@ -11,10 +11,10 @@ import io
 import math
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
@@ -184,10 +184,15 @@ def known_rates() -> DailyRates:
     """The newest rates at hand, day by day; the package's where the refreshed ones are damaged."""
     bundled = _bundled_rates()
     try:
-        refreshed = read_rates(rates_file().read_bytes())
+        refreshed = _refreshed_rates(rates_file(), rates_file().stat().st_mtime_ns)
     except (OSError, InputError):
         return bundled
     return refreshed if refreshed.last > bundled.last else bundled
+
+
+@lru_cache(maxsize=1)
+def _refreshed_rates(path: Path, changed: int) -> DailyRates:  # noqa: ARG001
+    return read_rates(path.read_bytes())
 
 
 @cache
@@ -207,7 +212,6 @@ _JUMP = 2.0
 # Assumes: no currency halves or doubles from one day of the file to the next; one that seems to is
 # a slip, or has a new unit.
 _NO_RATE = ("", "N/A")
-_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?")
 _CODE = re.compile(r"[A-Z]{3}")
 
 
@@ -286,7 +290,7 @@ def _parsed(text: str) -> DailyRates:
             continue
         if len(cells) != len(head) or not _is_day(cells[0]) or cells[0] in days:
             raise ValueError(f"Line {number} is no line of rates: {line[:40]!r}")
-        days[cells[0]] = dict(_rates_in(head, cells, number))
+        days[cells[0]] = _rates_in(head, cells, number)
     if not days or DOLLAR not in days[max(days)]:
         raise ValueError("It has no rate of the dollar on its last day")
     return DailyRates(text=text, currencies=tuple(filter(None, head[1:])), days=days)
@@ -299,15 +303,20 @@ def _is_day(text: str) -> bool:
         return False
 
 
-def _rates_in(
-    head: Sequence[str], cells: Sequence[str], number: int
-) -> Iterator[tuple[str, float]]:
-    for code, cell in zip(head[1:], cells[1:], strict=True):
-        if cell in _NO_RATE or not code:
-            continue
-        if not _NUMBER.fullmatch(cell) or not 0 < float(cell) < math.inf:
-            raise ValueError(f"Line {number}: the rate of {code} is {cell[:20]!r}")
-        yield code, float(cell)
+def _rates_in(head: Sequence[str], cells: Sequence[str], number: int) -> dict[str, float]:
+    """The rates of a line by currency; those that are not given are left out."""
+    given = {
+        code: cell
+        for code, cell in zip(head, cells, strict=True)
+        if code and cell not in _NO_RATE and code != "Date"
+    }
+    try:
+        rates = {code: float(cell) for code, cell in given.items()}
+    except ValueError:
+        rates = {}
+    if given and not (rates and min(rates.values()) > 0 and max(rates.values()) < math.inf):
+        raise ValueError(f"Line {number} has a rate that is none: {','.join(cells)[:40]!r}")
+    return rates
 
 
 def keep_rates(rates: DailyRates, today: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, timedelta
+from functools import lru_cache
 
 from outlay.errors import InputError
 
@@ -84,11 +85,13 @@ def size_bytes(text: str) -> int:
     return round(_number(match[1]) * _SIZE_BYTES[match[2].lower()])
 
 
+@lru_cache(maxsize=8192)
 def days_between(first: str, last: str) -> int:
     """Days from one day to another, both YYYY-MM-DD."""
     return (date.fromisoformat(last) - date.fromisoformat(first)).days
 
 
+@lru_cache(maxsize=8192)
 def days_after(day: str, days: int) -> str:
     """The day so many days after another, YYYY-MM-DD; before it where they are below 0."""
     return (date.fromisoformat(day) + timedelta(days=days)).isoformat()

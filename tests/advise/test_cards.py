@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outlay.advise.cards import cards, is_sensible, resale_usd, worth_buying
+from outlay.currency import in_usd
+from outlay.facts import CardPrice, Fact, ImportedPrices
 
 TODAY = "2026-11-15"
 
@@ -34,19 +36,19 @@ def test_a_range_widens_with_the_age_of_a_price():
 
 
 def test_a_used_card_is_sold_for_its_kept_share_less_fees():
-    # 1207 x 0.90^2 a year x (1 - 0.1 fees) = 879.90
-    assert resale_usd(card("RTX 3090", "used"), 2, TODAY).likely == pytest.approx(879.903)
+    # 1207 x 0.92^2 x (1 - 0.1 fees) = 919.44432
+    assert resale_usd(card("RTX 3090", "used"), 2, TODAY).likely == pytest.approx(919.44432)
 
 
 def test_a_new_card_is_a_used_one_once_it_is_bought():
-    # A used RTX 5080 costs 1233: 1233 x 0.90 x 0.9 after a year, not 1623 x ...
-    assert resale_usd(card("RTX 5080", "new"), 1, TODAY).likely == pytest.approx(998.73)
+    # A used RTX 5080 costs 1233: 1233 x 0.92 x 0.9 after a year, not 1623 x ...
+    assert resale_usd(card("RTX 5080", "new"), 1, TODAY).likely == pytest.approx(1020.924)
 
 
 def test_a_new_card_without_a_used_price_loses_the_usual_share():
-    # 8600 x 0.74 x 0.90 x 0.9 = 5154.84
+    # 8600 x 0.74 x 0.92 x 0.9 = 5269.392
     sold = resale_usd(card("RTX PRO 6000 WS", "new"), 1, TODAY)
-    assert sold.likely == pytest.approx(5154.84)
+    assert sold.likely == pytest.approx(5269.392)
     assert sold.low == pytest.approx(8600 * 0.67 * 0.84 * 0.9)
 
 
@@ -78,3 +80,19 @@ def test_an_old_price_and_ending_software_are_not_sensible():
     assert not is_sensible(card("RTX 4090", "used"))  # of 2023
     assert not is_sensible(card("P40", "used"))  # compute capability 6.1
     assert is_sensible(card("RTX 3090", "used"))
+
+
+def test_an_imported_price_counts_where_it_is_the_newest():
+    def seen(usd, day, unit="USD"):
+        fact = Fact(text=str(usd), unit=unit, source="your price list", as_of=day)
+        return ImportedPrices(cards=(CardPrice(gpu="RTX 3090", condition="used", fact=fact),))
+
+    def price(imported):
+        return next(one for one in cards(TODAY, imported) if one.name == "used RTX 3090")
+
+    assert price(seen(700, "2026-11-01")).listed_usd == 700
+    assert price(seen(700, "2026-10-01")).source == "your price list"  # of one day, one's own
+    assert price(seen(700, "2026-01-01")).listed_usd == 1207
+    assert price(seen(700, "2027-01-01")).listed_usd == 1207  # a day to come
+    assert price(seen(600, "2026-11-01", "EUR")).listed_usd == pytest.approx(600 * in_usd("EUR"))
+    assert resale_usd(price(seen(700, "2026-11-01")), 0, TODAY).likely == pytest.approx(630)

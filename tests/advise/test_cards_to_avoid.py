@@ -70,13 +70,13 @@ def asked(**changes):
 
 def test_small_first_then_bigger():
     path = upgrade_path([way("used RTX 3080", 80), way("used RTX 3090", 60)], asked())
-    # In the end either way sells a 3090 of two years: 1207 x 0.9^2 x 0.9 = 879.903.
-    # At once: 1207 - 879.903 = 327.097.
-    assert path.at_once_usd == pytest.approx(327.097)
-    # In steps: 322 - 322 x 0.9 x 0.9, then a 3090 at 1207 x 0.9 = 1086.3, less 879.903:
-    # 322 - 260.82 + 1086.3 - 879.903 = 267.577.
-    assert path.in_steps_usd == pytest.approx(267.577)
-    assert path.saved_usd == pytest.approx(59.52)
+    # In the end either way sells a 3090 of two years: 1207 x 0.92^2 x 0.9 = 919.44432.
+    # At once: 1207 - 919.44432 = 287.55568.
+    assert path.at_once_usd == pytest.approx(287.55568)
+    # In steps: 322 - 322 x 0.92 x 0.9, then a 3090 at 1207 x 0.92 = 1110.44, less 919.44432:
+    # 322 - 266.616 + 1110.44 - 919.44432 = 246.37968; 287.55568 - 246.37968 = 41.176.
+    assert path.in_steps_usd == pytest.approx(246.37968)
+    assert path.saved_usd == pytest.approx(41.176)
     assert path.speed_ratio == pytest.approx(80 / 60)
 
 

@@ -295,8 +295,9 @@ def test_quirks_are_of_a_known_kind_and_each_said_once(kinds: dict[str, str]) ->
     values = {
         "zones": {"apart"},
         "price": {"bid floor"},
-        "ram": {"times GPUs twice"},
+        "ram": {"times GPUs twice", "GiB times 1.074"},
         "memory": {"of all GPUs"},
+        "whole memory": {"80"},
         "host": {"in the price of the GPU"},
         "region": {"no stock seen"},
         "end": {"no newline"},
@@ -308,3 +309,11 @@ def test_quirks_are_of_a_known_kind_and_each_said_once(kinds: dict[str, str]) ->
             assert 0 < float(row["value"]) <= 16, row
         else:
             assert row["value"] in values[row["quirk"]], row
+
+
+def test_files_of_the_snapshot_have_the_day_of_their_offers(offers: list[Row]) -> None:
+    files = rows_of("catalogue_files.csv")
+    assert_unique(keys_of(files, "catalogue", "snapshot", "provider"))
+    assert all(re.fullmatch(r"[0-9a-f]{64}", row["sha256"]) for row in files)
+    days = {(row["provider"], row["changed"], row["source"]) for row in files}
+    assert days == set(keys_of(offers, "provider", "as_of", "source"))

@@ -25,7 +25,7 @@ from outlay.offers.expected_price import (
     movements_of,
     weeks_since,
 )
-from outlay.offers.offer import ZoneQuote
+from outlay.offers.offer import OtherPrice, ZoneQuote
 from outlay.uncertainty import at_deviations
 
 LONG = 40
@@ -304,6 +304,25 @@ def test_what_costs_nothing_goes_on_costing_nothing():
 
 
 # --- prices that are likely to stay ---
+
+
+def by_another(usd, source="gpuhunt"):
+    return OtherPrice(source=source, as_of="2026-11-15", price_usd_per_hour=usd)
+
+
+def test_the_range_takes_in_what_other_sources_say():
+    others = (by_another(1.3), by_another(0.8), by_another(None))
+    price = expected_price(an_offer(usd=1.0, other_prices=others), "on-demand", 0)
+    assert price == span(0.8, 1.0, 1.3)
+    unknown = expected_price(an_offer(usd=1.0, other_prices=(by_another(None),)), "on-demand", 0)
+    assert unknown == exactly(1.0)
+
+
+def test_what_other_sources_say_on_demand_is_nothing_about_spot():
+    offer = an_offer(usd=1.0, spot_usd=0.5)
+    doubted = an_offer(usd=1.0, spot_usd=0.5, other_prices=(by_another(3.0),))
+    prices = [expected_price(one, "spot", 4, NOBODY) for one in (offer, doubted)]
+    assert prices[0] == prices[1]
 
 
 def test_an_on_demand_price_is_likely_to_stay_and_its_range_widens():

@@ -73,8 +73,8 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(names_in_wheel):
     assert {"outlay/py.typed", f"{DATA}/gpus.csv", f"{DATA}/template.toml"} <= names_in_wheel
 
 
-def test_tables_that_only_tests_and_tools_read_stay_out(names_in_wheel):
-    for word in ("h200_", "published_", "measured_links", "catalogue_dates"):
+def test_tables_that_only_tests_read_stay_out(names_in_wheel):
+    for word in ("h200_", "published_", "measured_links"):
         assert not [name for name in names_in_wheel if f"{DATA}/{word}" in name]
 
 
@@ -113,7 +113,6 @@ def test_the_source_archive_has_what_it_takes_to_build_and_test(environment, tmp
     assert {
         "src/outlay/data/gpus.csv",
         "tools/build_docs.py",
-        "tools/data/catalogue_dates.csv",
         "tests/conftest.py",
         "tests/reference/data/measured_links.csv",
         "examples/stylenat.toml",

@@ -550,7 +550,8 @@ def zip_of(members: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members.items():
-            archive.writestr(zipfile.ZipInfo(name, (2026, 11, 17, 1, 0, 0)), data)
+            info = zipfile.ZipInfo(name, (2026, 11, 17, 1, 0, 0))
+            archive.writestr(info, data, zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 
 

@@ -10,7 +10,9 @@ import os
 import threading
 import time
 import zipfile
+from dataclasses import replace
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,7 @@ ADDRESSES = {
 }
 """The constant of gpuhunt's module that says where a provider is asked."""
 SOURCE = GpuhuntCatalogue()
+GPUHUNT = version("gpuhunt")
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +87,13 @@ def server(one_server, monkeypatch):
     return one_server
 
 
+PATIENCE = Patience(connect_s=2, read_s=2, total_s=10, wait_s=0.01, attempts=2)
+HASTY = HttpDownloader(patience=replace(PATIENCE, total_s=0.6))
+
+
 @pytest.fixture
 def download():
-    return HttpDownloader(
-        patience=Patience(connect_s=1, read_s=0.5, total_s=0.6, wait_s=0.01, attempts=2)
-    )
+    return HttpDownloader(patience=PATIENCE)
 
 
 def item(**changes):
@@ -194,7 +199,7 @@ def test_a_bad_server_is_said_to_be_one(server, download, behaviour, said):
     server.put_gpuhunt("oci", [item(provider="oci")] * 50, "20261117-1")
     server.misbehave("v3/oci/20261117-1/catalog.zip", behaviour)
     with pytest.raises(ProviderError, match=said):
-        SOURCE.ask("oci", download, None)
+        SOURCE.ask("oci", HASTY if said == "cut off" else download, None)
 
 
 def test_a_folder_is_a_mirror(tmp_path, monkeypatch):
@@ -205,6 +210,12 @@ def test_a_folder_is_a_mirror(tmp_path, monkeypatch):
     monkeypatch.setenv("OUTLAY_GPUHUNT_CATALOG", str(tmp_path))
     reply = SOURCE.ask("oci", HttpDownloader(offline=True), None)
     assert len(SOURCE.read("oci", reply.data).listings) == 1
+
+
+def test_a_gpuhunt_that_is_built_otherwise_is_said_to_be(download, monkeypatch):
+    monkeypatch.delattr(library, "OFFLINE_PROVIDERS")
+    with pytest.raises(ProviderError, match=r"gpuhunt \S+ is not one that outlay knows"):
+        SOURCE.ask("aws", download, None)
 
 
 def test_who_gpuhunt_does_not_know_is_said(download):
@@ -267,7 +278,7 @@ def test_a_bomb_in_a_zip_does_not_go_off():
     assert "would have 1,073,741,824 bytes" in unreadable(bomb)
     # one that lies is read as far as it says, and then its sum is wrong
     assert unreadable(zip_bomb("aws.csv", 2**22, stated_bytes=1000)) == "the archive is damaged"
-    assert time.monotonic() - started < 2.0
+    assert time.monotonic() - started < 4.0
 
 
 def test_a_zip_with_too_many_names_is_not_opened():
@@ -729,9 +740,9 @@ def test_keys_may_be_set_as_the_provider_s_own_tool_calls_them(live, download, s
         (drips(0.02), "cut off"),
         (resets(), "The connection to 127.0.0.1 broke."),
         (endless("application/json"), "It goes on beyond the 64 MiB"),
-        (status(200, b"[1, 2]"), "lium answered what gpuhunt 0.1.34 cannot read."),
-        (status(200, b"{"), "lium answered what gpuhunt 0.1.34 cannot read."),
-        (status(200, b'{"nodes": 3}'), "lium answered what gpuhunt 0.1.34 cannot read."),
+        (status(200, b"[1, 2]"), f"lium answered what gpuhunt {GPUHUNT} cannot read."),
+        (status(200, b"{"), f"lium answered what gpuhunt {GPUHUNT} cannot read."),
+        (status(200, b'{"nodes": 3}'), f"lium answered what gpuhunt {GPUHUNT} cannot read."),
     ],
 )
 def test_a_live_provider_that_misbehaves(live, download, server, behaviour, said):
@@ -739,11 +750,11 @@ def test_a_live_provider_that_misbehaves(live, download, server, behaviour, said
     server.misbehave("lium/nodes", behaviour)
     started = time.monotonic()
     with pytest.raises(ProviderError) as caught:
-        SOURCE.ask("lium", download, None)
+        SOURCE.ask("lium", HASTY if said == "cut off" else download, None)
     assert said in str(caught.value)
     assert caught.value.fix
     assert caught.value.__cause__ is None
-    assert time.monotonic() - started < 3.0
+    assert time.monotonic() - started < 8.0
 
 
 def test_a_provider_that_can_do_without_an_answer_does(live, download, server, monkeypatch):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.tables import TOOLS, rows_in
+from tests.tables import rows_in
 
 import outlay
 from outlay.hardware.gpu_names import find_gpu
@@ -112,6 +112,7 @@ def test_a_region_that_is_not_named_is_unknown() -> None:
         ("azure", "Standard_ND96isr_H100_v5", "H100", 80, "H100 SXM", set()),
         ("lambda", "gpu_1x_h100_pcie", "H100", 80, "H100 PCIe", set()),
         ("lambda", "gpu_1x_gh200", "GH200", 96, "GH200 96GB", set()),
+        ("mithril", "a100-40gb.2x", "A100", 40, "A100 40GB", {"form not stated"}),
         ("shadeform", "hyperstack_H100-sxm5x8", "H100", 80, "H100 SXM", set()),
         ("shadeform", "paperspace_H100", "H100", 80, "H100", {"form not stated"}),
         ("vast", "1x-RTX_3060_Ti-32-65536", "RTX3060", 8, "RTX 3060 Ti", set()),
@@ -327,7 +328,7 @@ def test_what_differs_between_regions_stays_apart(south: Listing) -> None:
 # --- prices that are none ---
 
 
-@pytest.mark.parametrize("price", [None, 0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("price", [None, 0.0, -1.0, math.nan, math.inf, 10_001.0])
 def test_a_machine_without_any_price_is_no_offer_and_named(price: float | None) -> None:
     found = made(LISTING, replace(LISTING, instance="free", price_usd_per_hour=price))
     assert [offer.instance for offer in found.offers] == ["big"]
@@ -475,13 +476,13 @@ def row(offer: Offer) -> dict[str, str]:
 def offers_of_files(folder: Path) -> dict[Key, dict[str, str]]:
     catalogue = SkyPilotCatalogue(rate_day="2026-08-21")
     found: dict[Key, dict[str, str]] = {}
-    for dated in rows_in(TOOLS / "catalogue_dates.csv"):
+    for dated in rows_in(DATA / "catalogue_files.csv"):
         data = (folder / f"{dated['provider']}.csv.gz").read_bytes()
         read = catalogue.read(dated["provider"], gzip.decompress(data))
         prices = price_list(
             read.listings,
             source=dated["source"],
-            as_of=dated["last_changed"],
+            as_of=dated["changed"],
             today=dated["snapshot"],
         )
         found |= {offer.identity: row(offer) for offer in prices.offers}

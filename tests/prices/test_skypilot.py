@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlay.errors import ProviderError
+from outlay.prices import skypilot
 from outlay.prices.listing import Listing
 from outlay.prices.price_list import price_list
 from outlay.prices.skypilot import ADDRESS, CLOUDS, SkyPilotCatalogue, new_clouds
@@ -156,6 +159,25 @@ def test_clouds_that_are_new_to_outlay_are_named() -> None:
 def test_every_cloud_of_the_bundled_snapshot_is_one_of_its_providers() -> None:
     assert len(CLOUDS) == len(set(CLOUDS)) == 24
     assert CATALOGUE.providers() == CLOUDS
+
+
+def test_a_file_nobody_renewed_keeps_its_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    address, data = f"{ADDRESS}/v8/do/vms.csv", file_of("do")
+    shelf = Shelf({address: data})
+    reply = CATALOGUE.ask("do", shelf, None)
+    assert reply is not None
+    assert reply.modified == ""
+    known = {
+        "catalogue": "skypilot",
+        "provider": "do",
+        "changed": "2025-01-02",
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
+    monkeypatch.setattr(skypilot, "rows_of", lambda _: [known])
+    assert CATALOGUE.ask("do", shelf, None) == replace(reply, modified="2025-01-02")
+    assert CATALOGUE.ask("do", Shelf({address: data + b"\n"}), None) == Reply(
+        data=data + b"\n", address=address
+    )
 
 
 # --- real rows ---
@@ -591,3 +613,14 @@ def test_every_gpu_of_gcp_finds_its_hosts(price_sources: Path) -> None:
     # 153 T4, 51 P4, 36 P100 and 48 V100 two: 885 + 44 * 4 + 288 = 1349
     assert gpu_rows(data) == 920
     assert len(found.listings) == 1349
+
+
+@pytest.mark.sources
+def test_the_files_of_the_snapshot_are_known_by_their_content(price_sources: Path) -> None:
+    files = whole(price_sources, "2026-08-22")
+    for cloud, data in files.items():
+        version = "v7" if cloud == "aws" else "v8"
+        shelf = Shelf({f"{ADDRESS}/{version}/{cloud}/vms.csv": data})
+        reply = CATALOGUE.ask(cloud, shelf, None)
+        assert reply is not None
+        assert "2023-01-15" <= reply.modified <= "2026-08-22", cloud

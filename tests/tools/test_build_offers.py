@@ -97,7 +97,7 @@ def write(path: Path, rows: list[Row]) -> None:
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path, Path]:
     """A raw folder with two clouds, the days they changed on, and a folder for tables."""
-    raw, dates, out = tmp_path / "2026-08-22", tmp_path / "dates.csv", tmp_path / "out"
+    raw, files, out = tmp_path / "2026-08-22", tmp_path / "files.csv", tmp_path / "out"
     raw.mkdir()
     out.mkdir()
     for cloud in ("fluidstack", "runpod"):
@@ -105,20 +105,20 @@ def folders(tmp_path: Path) -> tuple[Path, Path, Path]:
         (raw / f"{cloud}.csv.gz").write_bytes(gzip.compress(data))
     changed = {"runpod": "2026-08-22", "fluidstack": "2025-04-23"}
     days = [("2026-08-22", cloud, day, "list@1") for cloud, day in changed.items()]
-    names = ("snapshot", "provider", "last_changed", "source")
-    write(dates, [dict(zip(names, day, strict=True)) for day in days])
-    return raw, dates, out
+    names = ("snapshot", "provider", "changed", "source")
+    write(files, [dict(zip(names, day, strict=True)) for day in days])
+    return raw, files, out
 
 
 def test_build_writes_the_same_tables_twice(
     tool: ModuleType, folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    raw, dates, out = folders
+    raw, files, out = folders
     advisor = raw / "advisor.csv"
     write(advisor, [advised("5-10%")])
-    tool.build(raw, out, advisor, dates)
+    tool.build(raw, out, advisor, files)
     first = {path.name: path.read_bytes() for path in out.iterdir()}
-    tool.build(raw, out, advisor, dates)
+    tool.build(raw, out, advisor, files)
     assert first == {path.name: path.read_bytes() for path in out.iterdir()}
     assert sorted(first) == ["offers_2026-08-22.csv", "spot_interruptions_2025-06-28.csv"]
     lines = first["offers_2026-08-22.csv"].decode().splitlines()
@@ -131,26 +131,26 @@ def test_build_writes_the_same_tables_twice(
 
 
 def test_a_day_without_dates_is_refused(tool: ModuleType, folders: tuple[Path, Path, Path]) -> None:
-    raw, dates, out = folders
+    raw, files, out = folders
     other = raw.rename(raw.parent / "2026-08-29")
     with pytest.raises(tool.RawError, match="2026-08-29"):
-        tool.build(other, out, None, dates)
+        tool.build(other, out, None, files)
 
 
 def test_a_row_that_cannot_be_read_stops_the_build(
     tool: ModuleType, folders: tuple[Path, Path, Path]
 ) -> None:
-    raw, dates, out = folders
+    raw, files, out = folders
     data = (EXCERPTS / "fluidstack.csv").read_bytes().replace(b"23.92", b"0")
     (raw / "fluidstack.csv.gz").write_bytes(gzip.compress(data))
     with pytest.raises(tool.RawError, match="'0' is no price"):
-        tool.build(raw, out, None, dates)
+        tool.build(raw, out, None, files)
 
 
 def test_two_files_of_one_cloud_are_refused(
     tool: ModuleType, folders: tuple[Path, Path, Path]
 ) -> None:
-    raw, dates, out = folders
+    raw, files, out = folders
     (raw / "runpod.csv").write_bytes(b"")
     with pytest.raises(tool.RawError, match="2 files"):
-        tool.build(raw, out, None, dates)
+        tool.build(raw, out, None, files)

@@ -237,7 +237,7 @@ def avoid(context: QuestionContext) -> Answer:
             f"And GPUs that today's PyTorch hardly runs on or not at all: {', '.join(old)}.",
         ),
         figures=Figures(
-            heads=("avoid", "price", "as of", "better", "its price", "as fast"),
+            heads=("avoid", "price", "as of", "better", "costs", "as fast"),
             rows=tuple(
                 (
                     f"{dominated.card.name}{' (leftover)' if dominated.card.is_leftover else ''}",
@@ -245,7 +245,7 @@ def avoid(context: QuestionContext) -> Answer:
                     dominated.card.as_of,
                     dominated.better.name,
                     f"${dominated.better.listed_usd:,.0f}",
-                    f"{dominated.times_as_fast:.1f}x and more",
+                    f"{dominated.times_as_fast:.1f}x or more",
                 )
                 for dominated in beaten
             ),

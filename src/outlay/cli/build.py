@@ -123,6 +123,8 @@ def command(
     Exits with 3 when a rule is broken or the budget does not do. A rule whose figures are unknown
     is "not checked", never passed.
     """
+    import os
+
     from outlay.currency import usd_per_unit
     from outlay.report.build import Currency
     from outlay.workstation.assembly import build_request
@@ -133,7 +135,7 @@ def command(
         read_prices(price_list) if price_list else None,
         today(),
         used=used,
-        imported=imported_of("newest"),
+        imported=imported_of(os.environ.get("OUTLAY_PRICES", "newest")),
     )
     if listed is not None:
         return _list(known.of(listed), as_json)

@@ -97,10 +97,11 @@ def _refreshed(
 ) -> list[Attempt]:
     """What became of asking; damaged prices that were put aside are warned of."""
     from outlay.errors import ProviderError
+    from outlay.prices.download import is_offline
     from outlay.prices.price_store import PriceStore
     from outlay.prices.refresh import RefreshInterrupted, refresh_prices
 
-    if offline or _is_offline():
+    if offline or is_offline():
         raise ProviderError("Prices were not refreshed: outlay is offline and asks nobody.")
     with PriceStore() as store:
         aside = store.put_damaged_aside()
@@ -115,31 +116,11 @@ def _refreshed(
                 now=now(),
                 store=store,
                 accept=accept,
-                progress=_progress(),
+                progress=tell,
             )
         except RefreshInterrupted as interrupt:
             warn(f"{len(interrupt.done)} of {interrupt.asked} lists were refreshed and are kept.")
             raise
-
-
-def _is_offline() -> bool:
-    import os
-
-    return os.environ.get("OUTLAY_OFFLINE", "").strip().lower() not in ("", "0", "false", "no")
-
-
-def _progress() -> Callable[[str], None]:
-    """Says what is going on: to a terminal at once, elsewhere after two seconds."""
-    import sys
-    import time
-
-    started_s = time.monotonic()
-
-    def say(message: str) -> None:
-        if sys.stderr.isatty() or time.monotonic() - started_s > 2:
-            click.echo(message, err=True)
-
-    return say
 
 
 def refresh_first() -> None:
@@ -271,7 +252,7 @@ def _print_history(
     history: PriceHistory, shown: PriceHistory, times: Sequence[GoodTime], day: str
 ) -> None:
     from outlay.report import price_plot, price_report
-    from outlay.report.console import Page, bullets, muted
+    from outlay.report.console import INDENT, Page, bullets, muted
 
     out = Page()
     if not shown.series:
@@ -284,7 +265,7 @@ def _print_history(
     days = price_plot.span(shown, drawn)
     for tenancy in drawn:
         chart = price_plot.terminal_chart(
-            shown.of(tenancy), days, out.width, ascii_only=price_plot.needs_ascii()
+            shown.of(tenancy), days, out.width - INDENT, ascii_only=price_plot.needs_ascii()
         )
         years = price_report.provider_years(history, tenancy)
         out.print_section(price_report.TENANCY_WORDS[tenancy], "\n".join(chart))
@@ -396,22 +377,28 @@ def day_of(text: str, option: str, *, last: bool = False) -> str:
     """A day or month as it was written; of a month its last day where that is meant."""
     if not text:
         return ""
-    if not is_day(text) or text[:7] > today()[:7]:
-        raise InputError(
-            f"{option} {text!r} is no day or month of the past.",
-            fix=f"Write for example {option} 2026-06-01 or {option} 2026-06.",
-        )
+    if not is_day(text) or text > today()[: len(text)]:
+        raise _no_day(text, option)
     if len(text) > 7:
         return text
     return f"{text}-{monthrange(int(text[:4]), int(text[5:]))[1]:02}" if last else text
+
+
+def _no_day(text: str, option: str) -> InputError:
+    return InputError(
+        f"{option} {text!r} is no day or month of the past.",
+        fix=f"Write for example {option} 2026-06-01 or {option} 2026-06.",
+    )
 
 
 def time_of(text: str, option: str) -> str:
     """A day, or a time in UTC."""
     from datetime import UTC, datetime
 
+    if not text:
+        raise _no_day(text, option)
     if "T" not in text:
-        day = day_of(text, option) or day_of("-", option)
+        day = day_of(text, option)
         return day if len(day) > 7 else f"{day}-01"
     try:
         time = datetime.fromisoformat(text)
@@ -545,9 +532,7 @@ def _newest_prices(providers: tuple[str, ...], *, offline: bool) -> PriceBook:
     from outlay.prices.books import current_prices
 
     if not offline:
-        from outlay.prices.refresh import refresh_prices
-
-        attempts = refresh_prices(providers=providers, now=now(), progress=tell)
+        attempts = _refreshed(providers)
         if not any(attempt.state in ("fresh", "unchanged") for attempt in attempts):
             from outlay.errors import ProviderError
 

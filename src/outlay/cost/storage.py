@@ -25,6 +25,7 @@ from outlay.offers.places import (
 from outlay.offers.terms import (
     StorageKind,
     Terms,
+    terms_on,
     usual_egress_usd_per_byte,
     usual_usd_per_byte_month,
 )
@@ -54,14 +55,22 @@ def storage_and_transfer_lines(
 ) -> tuple[list[Line], tuple[UnpricedItem, ...]]:
     """The lines of storage, transfer and copying, and what of them has no known price."""
     route = data_route(workload, offer, terms)
-    site = _Site(offer=offer, machine=route.machine, run=run, route=route, terms=terms)
+    on_offer = terms if offer.host is None else _terms_with_host(offer, terms)
+    site = _Site(offer=offer, machine=route.machine, run=run, route=route, terms=on_offer)
     items = [
         *_storage_lines(workload, site),
         *_transfer_lines(workload, site),
+        *_host_traffic(workload, site),
         *_copying_lines(site, sampler),
     ]
     lines = [item for item in items if isinstance(item, Line)]
     return lines, tuple(item for item in items if isinstance(item, UnpricedItem))
+
+
+def _terms_with_host(offer: Offer, terms: Callable[[str], Terms]) -> Callable[[str], Terms]:
+    """Everybody's terms, those of a host's marketplace as they are on that host."""
+    its = terms_on(offer, terms(offer.provider))
+    return lambda provider: its if provider == offer.provider else terms(provider)
 
 
 @lru_cache(maxsize=64)
@@ -226,6 +235,31 @@ def _transfer_line(
         how=how,
         source=price.source,
         payee=terms.provider,
+    )
+
+
+def _host_traffic(workload: Workload, site: _Site) -> Iterator[Line | UnpricedItem]:
+    """What a single host charges for what comes to it; what leaves it is in its terms."""
+    host, name = site.offer.host, site.terms(site.offer.provider).name
+    if host is None:
+        return
+    for pull in _pulls(workload, site):
+        if pull.destination == site.machine and pull.origin != site.machine:
+            yield _into_host(pull, host.download_usd_per_byte, site.offer, name)
+
+
+def _into_host(pull: _Pull, rate: float | None, offer: Offer, name: str) -> Line | UnpricedItem:
+    if rate is None:
+        what = f"transfer of the {pull.name} into the host at {name}: no price known"
+        return UnpricedItem(what=what)
+    return Line(
+        name="transfer",
+        usd=pull.moved_bytes * rate,
+        how=lambda: (
+            f"{pull.name}: {pull.moved_bytes / GB:,.4g} GB x ${rate * GB:.4g}/GB into the host"
+        ),
+        source=f"{offer.source}, {offer.as_of}",
+        payee=offer.provider,
     )
 
 

@@ -2,18 +2,25 @@
 
 `candidates` puts them together; below it how a workload's selection picks among bundled offers, and
 what besides those there is: the user's quotes, machines of one's own or to be bought, and notebooks
-that cost nothing.
+that cost nothing. `best_hosts` leaves out the hosts of a marketplace that another one beats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
+from itertools import product
+from typing import Protocol
 
+import numpy as np
+
+from outlay.caching import ById
 from outlay.errors import InputError
-from outlay.facts import Fact, assumed, fact_of, rows_of
+from outlay.facts import Fact, assumed, assumed_range, fact_of, rows_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.catalog import (
     OfferFilter,
@@ -21,19 +28,48 @@ from outlay.offers.catalog import (
     bundled_offers,
     gpu_filter,
     known_regions,
+    offer_gpus,
     search,
 )
-from outlay.offers.offer import Commitment, Offer, OwnedMachine, refuse_duplicates
+from outlay.offers.offer import (
+    Commitment,
+    HostQuality,
+    Offer,
+    OwnedMachine,
+    Tenancy,
+    refuse_duplicates,
+)
 from outlay.offers.price_book import PriceBook
-from outlay.offers.terms import as_known_provider, known_provider
-from outlay.units import DAY_S, GIB, HOUR_S, YEAR_S
-from outlay.workload.workload import Quote, Selection, Workload, Workstation
+from outlay.offers.terms import as_known_provider, known_provider, terms_of
+from outlay.uncertainty import Array, Estimate
+from outlay.units import DAY_S, GIB, HOUR_S, MINUTE_S, MONTH_S, YEAR_S
+from outlay.workload.workload import (
+    FREE_SOURCES,
+    WITH_THE_RUN,
+    Quote,
+    Selection,
+    Workload,
+    Workstation,
+)
 
 SOURCE = "the workload file"
 _ROUNDED = 1.001
 """What a price by the hour may be off for its rounding."""
 PROVIDER = "own"
 """What machines of one's own have for a provider."""
+HOME = "home"
+_STRAYS = 2.0
+"""How far a run may stray from what is likely, in time and in what is paid besides its hours."""
+_TENANCIES: tuple[Tenancy, ...] = ("on-demand", "spot")
+"""How hosts are had, each for itself."""
+_SPOT_MOVES = 3.0
+"""How many times dearer a spot price may become."""
+_TOLD_APART_S = MINUTE_S
+_TOLD_APART_SHARE = 0.001
+"""Hosts are not told apart by less than a minute to fetch the data, or a thousandth of the time
+they are held, ..."""
+_RELIABILITY_TOLD_APART = 0.01
+"""... nor within one percent of reliability: seven hours of a month."""
 
 
 def candidates(workload: Workload, today: str = "", prices: PriceBook | None = None) -> list[Offer]:
@@ -117,6 +153,299 @@ def _restricts(selection: Selection) -> bool:
 def _instance_matches(offer: Offer, selection: Selection) -> bool:
     patterns = selection.instances
     return not patterns or any(fnmatchcase(offer.instance, pattern) for pattern in patterns)
+
+
+# --- single hosts of a marketplace ---
+#
+# A marketplace lists thousands of hosts, each a machine of its own to predict and to bill. Most of
+# them are dearer than another one with the same GPUs that is no worse in anything: these are left
+# out. What makes no difference to a workload (how fast a disk reads, where its GPUs are slower)
+# cannot tell hosts apart.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostNeeds:
+    """What a workload asks of a single host beside its GPUs."""
+
+    download: bool
+    """Whether data comes to it, at its own speed."""
+    fetched_bytes: float
+    """What a machine fetches each time, ..."""
+    results_bytes: float
+    """... and what leaves it at most."""
+    kept_bytes: float
+    """What is kept on its disk, and paid for, ..."""
+    most_kept_bytes: float
+    """... wherever one chooses to keep it."""
+    region: bool
+    """Whether it matters where it is."""
+
+
+def host_needs(workload: Workload) -> HostNeeds:
+    """What a workload asks of a single host."""
+    return _host_needs(ById(workload))
+
+
+@lru_cache(maxsize=64)
+def _host_needs(workload: ById[Workload]) -> HostNeeds:
+    asked = workload.value
+    data, size_bytes = asked.data, asked.data.size_bytes or 0.0
+    places = {data.at, data.kept_at}
+    places |= {at for item in asked.stored for at in (item.at, *item.also_at)}
+    elsewhere = places - {WITH_THE_RUN, *FREE_SOURCES}
+    return HostNeeds(
+        download=bool(size_bytes and {data.at, data.kept_at} - {WITH_THE_RUN, HOME})
+        and data.download_bytes_per_s is None,
+        fetched_bytes=size_bytes + sum(item.pulled_bytes for item in asked.stored),
+        results_bytes=data.results_bytes + (_kept_bytes(asked, anywhere=True) if elsewhere else 0),
+        kept_bytes=_kept_bytes(asked, anywhere=False),
+        most_kept_bytes=_kept_bytes(asked, anywhere=True),
+        region=bool(asked.consider.regions or asked.leave_out.regions)
+        or any(":" in place for place in elsewhere),
+    )
+
+
+def _kept_bytes(workload: Workload, *, anywhere: bool) -> float:
+    """What lies on the disk of the machine: data, checkpoints, and what else is kept there, or may
+    be."""
+    data, checkpoint = workload.data, workload.checkpoint
+    kept = [
+        item.size_bytes
+        for item in workload.stored
+        if item.at == WITH_THE_RUN or (anywhere and WITH_THE_RUN in item.also_at)
+    ]
+    if data.kept_at == WITH_THE_RUN and data.storage != "object":
+        kept.append(data.size_bytes or 0.0)
+    return sum(kept) + (checkpoint.size_bytes or 0.0) * checkpoint.kept
+
+
+def host_charges(workload: Workload, offer: Offer) -> tuple[float | None, ...]:
+    """What a single host charges besides its hours, as far as a workload has it to pay."""
+    host, needs = offer.host, host_needs(workload)
+    if host is None:
+        return ()
+    return (
+        host.disk_usd_per_byte_month if needs.most_kept_bytes else None,
+        host.download_usd_per_byte if needs.fetched_bytes else None,
+        host.upload_usd_per_byte if needs.results_bytes else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostRuns:
+    """How a workload runs on hosts with the same GPUs: from the best of them to the worst."""
+
+    shortest_s: float
+    """From start to end, on a host that is the best of them in everything ..."""
+    longest_s: float
+    """... and on one that is the worst."""
+    busy_s: tuple[float, float]
+    """How long the host is held, at least and at most."""
+    starts: tuple[float, float]
+    """How often data comes to it."""
+    storage_share: tuple[float, float]
+    """How long what it keeps is paid for, as a multiple of the time it is held."""
+    is_fed_evenly: bool
+    """Whether a step takes as long on the worst of them."""
+
+
+class HostPredictions(Protocol):
+    """What is predicted of hosts, to tell what makes a difference."""
+
+    def host_runs(self, best: Offer, worst: Offer) -> HostRuns | None:
+        """The likely runs on hosts with the same GPUs, by the best host there could be of them and
+        the worst; None where it does not fit or never ends."""
+        ...
+
+    def host_step_s(self, offer: Offer) -> tuple[float, ...]:
+        """The time of a step on a host: low, likely and high."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestHosts:
+    """Offers without the hosts that others beat, and what is to be said of those."""
+
+    offers: list[Offer]
+    beaten: frozenset[tuple[int, Tenancy]] = frozenset()
+    """The identities of offers, with how they are not worth having."""
+    notes: tuple[str, ...] = ()
+
+
+def best_hosts(
+    offers: Sequence[Offer], workload: Workload, predicted: HostPredictions
+) -> BestHosts:
+    """The offers without the hosts of a marketplace that others with the same GPUs beat, on demand
+    and as spot: one that costs no more on any bill, and is no worse in anything that makes a
+    difference. All of them where the workload names hosts."""
+    groups: dict[object, list[Offer]] = {}
+    needs = host_needs(workload)
+    for offer in offers:
+        if offer.host is not None and not workload.consider.instances:
+            groups.setdefault(_comparable(offer, workload, needs), []).append(offer)
+    beaten: set[tuple[int, Tenancy]] = set()
+    for group in groups.values():
+        if len(group) > 1:
+            beaten.update(_beaten_of(group, needs, predicted))
+    left_out = [
+        offer
+        for offer in offers
+        if offer.host is not None and all((id(offer), how) in beaten for how in offer.tenancies)
+    ]
+    ids = {id(offer) for offer in left_out}
+    return BestHosts(
+        offers=[offer for offer in offers if id(offer) not in ids],
+        beaten=frozenset(beaten),
+        notes=tuple(
+            f"{number:,} hosts of {terms_of(provider).name} are left out: another one with the "
+            "same GPUs costs no more, and is no worse in anything that matters here."
+            for provider, number in Counter(offer.provider for offer in left_out).items()
+        ),
+    )
+
+
+def _beaten_of(
+    hosts: Sequence[Offer], needs: HostNeeds, predicted: HostPredictions
+) -> Iterator[tuple[int, Tenancy]]:
+    """Which of hosts with the same GPUs are beaten, and how they are had then."""
+    runs = predicted.host_runs(*_extremes(hosts))
+    qualities = [tuple(_lacking(host, needs, runs, predicted)) for host in hosts]
+    charges = _charges_usd_per_hour(hosts, needs, runs)
+    doubts = list({doubt.word: doubt for host in hosts for doubt in host.doubts}.values())
+    for how in _TENANCIES:
+        other = "price" if how == "spot" else "spot"
+        words = [doubt for doubt in doubts if doubt.about != other]
+        doubted = [[float(doubt in host.doubts) for doubt in words] for host in hosts]
+        rows = np.hstack((_money(hosts, how, charges), np.asarray(qualities), np.asarray(doubted)))
+        for place in _beaten(rows):
+            yield id(hosts[place]), how
+
+
+def _comparable(offer: Offer, workload: Workload, needs: HostNeeds) -> object:
+    """What hosts must share to be compared: their GPUs, and which figures are known of them."""
+    memory = offer.gpu_memory_bytes if workload.limits.gpu_memory_bytes is not None else None
+    return (
+        offer.provider, offer.gpus, offer.gpu_share, memory, offer.as_of,
+        tuple(gpu.name for gpu in offer_gpus(offer)), offer.region if needs.region else "",
+        tuple(figure is None for figure in (*_figures_fed(offer), *_figures_kept(offer))),
+    )  # fmt: skip
+
+
+def _figures_fed(offer: Offer) -> tuple[float | None, ...]:
+    """What of a host the time of a run depends on; more is better."""
+    host = offer.host or HostQuality()
+    return (offer.vcpus, offer.ram_bytes, host.disk_bytes_per_s, host.download_bytes_per_s)
+
+
+def _figures_kept(offer: Offer) -> tuple[float | None, ...]:
+    """What else is known of it, or not."""
+    host = offer.host or HostQuality()
+    return (
+        offer.local_disk_bytes, host.available_s, host.reliability_fraction,
+        host.disk_usd_per_byte_month, host.download_usd_per_byte, host.upload_usd_per_byte,
+    )  # fmt: skip
+
+
+def _extremes(hosts: Sequence[Offer]) -> tuple[Offer, Offer]:
+    """A host with the best of what hosts have, and one with the worst."""
+    figures = list(zip(*map(_figures_fed, hosts), strict=True))
+    first = hosts[0]
+    best, worst = (
+        replace(
+            first,
+            vcpus=_of(pick, figures[0]),
+            ram_bytes=_of(pick, figures[1]),
+            host=replace(
+                first.host or HostQuality(),
+                disk_bytes_per_s=_of(pick, figures[2]),
+                download_bytes_per_s=_of(pick, figures[3]),
+            ),
+        )
+        for pick in (max, min)
+    )
+    return best, worst
+
+
+def _of(pick: Callable[[Sequence[float]], float], figures: Sequence[float | None]) -> float | None:
+    known = [figure for figure in figures if figure is not None]
+    return pick(known) if known else None
+
+
+def _beaten(rows: Array) -> Iterator[int]:
+    """The places of rows that another one is nowhere above; of equal ones all but the first.
+
+    In the order of their figures a row comes after all that beat it, so that each has to be held
+    against those alone that nothing beats.
+    """
+    order = np.lexsort(rows.T[::-1])
+    best, size = np.empty_like(rows), 0
+    for place in order.tolist():
+        row = rows[place]
+        if size and (best[:size] <= row).all(axis=1).any():
+            yield place
+        else:
+            best[size], size = row, size + 1
+
+
+def _money(hosts: Sequence[Offer], tenancy: Tenancy, charges: Array) -> Array:
+    """What an hour costs, a row for each host, at every end of what comes on top: who is cheaper at
+    all of them is cheaper on every bill, as bills grow in proportion to each. Not sold is dearest;
+    what it may cost to keep a spot machine counts as far as such prices may go."""
+    on_demand = np.asarray([_or_no_end(host.price_usd_per_hour) for host in hosts])
+    if tenancy != "spot":
+        return on_demand[:, None] + charges
+    spot = np.asarray([_or_no_end(host.spot_usd_per_hour) for host in hosts])
+    most = np.minimum(on_demand, _SPOT_MOVES * spot)
+    return np.hstack((spot[:, None] + charges, most[:, None] + charges))
+
+
+def _or_no_end(usd: float | None) -> float:
+    return math.inf if usd is None else usd
+
+
+def _charges_usd_per_hour(hosts: Sequence[Offer], needs: HostNeeds, runs: HostRuns | None) -> Array:
+    """What hosts charge besides their hours, on each of them, at every end of how much that may be;
+    nothing where a run does not fit."""
+    if runs is None:
+        return np.zeros((len(hosts), 1))
+    shares, starts, busy_s = runs.storage_share, runs.starts, runs.busy_s
+    per_hour = (starts[0] * HOUR_S / busy_s[1] / _STRAYS, starts[1] * HOUR_S / busy_s[0] * _STRAYS)
+    kept = (needs.kept_bytes * shares[0] / _STRAYS, needs.most_kept_bytes * shares[1] * _STRAYS)
+    amounts = (
+        [bytes_kept * HOUR_S / MONTH_S for bytes_kept in kept],
+        [needs.fetched_bytes * often for often in per_hour],
+        [needs.results_bytes * often for often in per_hour],
+    )
+    prices = [[usd or 0.0 for usd in _figures_kept(host)[3:]] for host in hosts]
+    charges: Array = np.asarray(prices) @ np.asarray(list(product(*amounts))).T
+    return charges
+
+
+def _lacking(
+    offer: Offer, needs: HostNeeds, runs: HostRuns | None, predicted: HostPredictions
+) -> Iterator[float]:
+    """What a host has of what makes a difference, as figures of which less is better: none where
+    the run does not fit on any."""
+    host = offer.host or HostQuality()
+    if runs is None:
+        return
+    if not runs.is_fed_evenly:
+        yield from predicted.host_step_s(offer)
+    if needs.download and host.download_bytes_per_s:
+        rate = min(host.download_bytes_per_s, _fastest_download())
+        least_s = max(_TOLD_APART_S, _TOLD_APART_SHARE * runs.busy_s[0] / runs.starts[0])
+        yield math.floor(needs.fetched_bytes / rate / least_s)
+    disk_bytes = offer.local_disk_bytes or 0.0
+    enough = disk_bytes >= needs.kept_bytes
+    yield -min(disk_bytes, needs.most_kept_bytes) if enough else 0.0
+    yield -min(max(host.available_s or 0.0, runs.shortest_s), runs.longest_s)
+    yield -math.floor((host.reliability_fraction or 0.0) / _RELIABILITY_TOLD_APART)
+
+
+@cache
+def _fastest_download() -> float:
+    """What data comes at from elsewhere at most, whatever a host's network takes."""
+    return Estimate.of(assumed_range("data_download_bytes_per_s")).high
 
 
 # --- quotes of the workload file ---

@@ -68,7 +68,9 @@ def offers_on(listed_offers: Sequence[Offer], today: str, as_of: str) -> tuple[O
     moves = rows_of("outdated_prices.csv")
     known = {offer.identity: offer for offer in listed_offers}
     listed_by, sold_by = _by_provider(listed), _by_provider_of(listed_offers)
-    current = (_withdrawn_if_ended(offer, today) for offer in listed_offers)
+    current = (
+        doubted_by_age(_withdrawn_if_ended(offer, today), today, as_of) for offer in listed_offers
+    )  # before a list price makes an offer new again: its spot price stays as old as it was
     compared = (
         _doubted_by_list_price(offer, listed_by.get(offer.provider, ()), known) for offer in current
     )

@@ -1,7 +1,8 @@
 """What an offer's machine has: what joins its GPUs and its machines, and how fast its disk reads.
 
 Links are rows of `data/instance_links.csv`, disks of `data/disk_rates.csv`; what the user says of
-either goes first, and what disks of a kind usually read (`data/feed_rates.csv`) last.
+either goes first, then what a marketplace measured of a single host, and what disks of a kind
+usually read (`data/feed_rates.csv`) last.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
 
-from outlay.facts import rows_of
+from outlay.facts import assumed, rows_of
 from outlay.offers.offer import Offer
 from outlay.uncertainty import Estimate, Uncertain
 from outlay.units import MB
 from outlay.workload.workload import Dataset
 
 GBIT_BYTES_PER_S = 1e9 / 8
+_IN_A_HOST = frozenset({"nvme", "sata", "hdd", "volume"})
+"""Kinds that are the disk of a single host: its volumes lie on it, too."""
 
 # --- links ---
 
@@ -78,9 +81,18 @@ def disk_of(offer: Offer, data: Dataset) -> Disk:
     if feed is not None and feed.disk_bytes_per_s is not None:
         return Disk(name=feed.disk or "the disk", bytes_per_s=feed.disk_bytes_per_s)
     kind = offer.disk or (feed.disk if feed is not None else None) or _usual_disk(offer, data)
+    measured = offer.host.disk_bytes_per_s if offer.host is not None else None
+    if measured is not None and kind in _IN_A_HOST:
+        return Disk(name="the host's disk", bytes_per_s=_measured_bytes_per_s(measured))
     if kind == "volume":
         return Disk(name="a network volume", bytes_per_s=_volume_bytes_per_s(offer))
     return Disk(name=kind, bytes_per_s=feed_rates()[f"disk_{kind}"])
+
+
+def _measured_bytes_per_s(measured: float) -> Estimate:
+    """What a run gets of a host's disk: all of it, and less where others read, too."""
+    low = assumed("host_disk_low_share") * measured
+    return Estimate(low=low, likely=measured, high=measured)
 
 
 def _usual_disk(offer: Offer, data: Dataset) -> str:

@@ -1,7 +1,8 @@
 """A provider's terms: what it charges besides the hour, in what steps, and what it is like.
 
 `terms_of` has them from `data/providers.csv` and `data/provider_qualities.csv`, `terms_for` with
-what the workload file says that the user pays instead; `missing_quality` and `remarks` put into
+what the workload file says that the user pays instead, `terms_on` with what a single host of a
+marketplace charges; `missing_quality` and `remarks` put into
 words what a provider is like besides its prices.
 """
 
@@ -10,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from statistics import median
 from typing import Literal, get_args
 
+from outlay.caching import ById
 from outlay.errors import InputError, NotKnown
 from outlay.facts import Fact, fact_of, rows_of
+from outlay.offers.offer import Offer
 from outlay.units import GB, GIB, HOUR_S
 from outlay.workload.workload import WITH_THE_RUN, TermsOverride, Workload
 
@@ -248,6 +251,45 @@ def _overridden(terms: Terms, override: TermsOverride | None) -> Terms:
 
 def _or(first: float | None, second: float | None) -> float | None:
     return second if first is None else first
+
+
+def terms_on(offer: Offer, terms: Terms) -> Terms:
+    """A provider's terms on an offer: a single host has prices of its own for disk and traffic,
+    where the user does not say what they are."""
+    host = offer.host
+    if host is None:
+        return terms
+    disk_usd, upload_usd = host.disk_usd_per_byte_month, host.upload_usd_per_byte
+    return _terms_with(ById(terms), disk_usd, upload_usd, offer.source, offer.as_of)
+
+
+@lru_cache(maxsize=1024)
+def _terms_with(
+    known_terms: ById[Terms],
+    disk_usd: float | None,
+    upload_usd: float | None,
+    source: str,
+    as_of: str,
+) -> Terms:
+    """Terms with a host's price of its disk, running or stopped, and of what leaves it."""
+    terms = known_terms.value
+    own = {
+        "volume_storage": (terms.storage_usd_per_byte_month.get("volume"), disk_usd),
+        "stopped_disk_storage": (terms.stopped_disk_usd_per_byte_month, disk_usd),
+        "egress": (terms.egress_usd_per_byte, upload_usd),
+    }
+    fact = Fact(text=None, unit="", source=source, as_of=as_of)
+    said = {name: fact for name, (known, its) in own.items() if known is None and its is not None}
+    return replace(
+        terms,
+        storage_usd_per_byte_month={
+            **terms.storage_usd_per_byte_month,
+            "volume": _or(*own["volume_storage"]),
+        },
+        stopped_disk_usd_per_byte_month=_or(*own["stopped_disk_storage"]),
+        egress_usd_per_byte=_or(*own["egress"]),
+        facts={**terms.facts, **said},
+    )
 
 
 # --- what a provider is like besides its prices ---

@@ -16,7 +16,8 @@ Facts come from the tables in `data/`; everything from `predict` to `plan` is va
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -29,7 +30,14 @@ from outlay.cost.cash import Cash, cash_of
 from outlay.cost.lines import Cost
 from outlay.errors import InputError
 from outlay.facts import assumed, assumed_range
-from outlay.offers.candidates import candidates
+from outlay.offers.candidates import (
+    BestHosts,
+    HostRuns,
+    best_hosts,
+    candidates,
+    host_charges,
+    host_needs,
+)
 from outlay.offers.catalog import offer_gpus, reserved_offers
 from outlay.offers.expected_price import expected_price, highest_price, weeks_since
 from outlay.offers.instances import links_of
@@ -99,7 +107,7 @@ from outlay.predict.run_time import (
 from outlay.predict.step import StepPrediction
 from outlay.trace.profile import Profile
 from outlay.uncertainty import LIKELY, Draws, Estimate, Number, Sampler, Uncertain, mean_of
-from outlay.units import GIB, WEEK_S
+from outlay.units import DAY_S, GB, GIB, WEEK_S
 from outlay.workload.workload import WITH_THE_RUN, Workload
 
 
@@ -187,8 +195,10 @@ def _without_collecting() -> Iterator[None]:
 def _plan_all(inputs: _Inputs) -> Plan:
     """The plan of every candidate, in all numbers of machines and places of data to compare."""
     workload = inputs.workload
+    alone = planner_of(_with_machines(workload, 1), inputs.profile, inputs.evidence, inputs.today)
     listed = candidates(workload, inputs.today, inputs.prices)
-    offers = _with_terms(listed, workload, "" if inputs.prices is None else inputs.prices.day)
+    best = best_hosts(listed, workload, alone)
+    offers = _with_terms(best, workload, "" if inputs.prices is None else inputs.prices.day)
     options = [
         option
         for number, machines in enumerate(_machines_tried(workload))
@@ -196,6 +206,7 @@ def _plan_all(inputs: _Inputs) -> Plan:
         for option in _options(
             replace(inputs, workload=variant),
             [offer for offer in offers if offer.owned is None or number == 0],
+            best.beaten,
         )
     ]
     if not options:
@@ -204,10 +215,15 @@ def _plan_all(inputs: _Inputs) -> Plan:
             why="What [consider] and [leave_out] ask for matches no offer.",
             fix="Loosen them, add an [[offer]], or look at `outlay offers`.",
         )
-    return _plan(inputs, options, offers)
+    return _plan(inputs, options, offers, best.notes)
 
 
-def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer]) -> Plan:
+def _plan(
+    inputs: _Inputs,
+    options: Sequence[Option],
+    offers: Sequence[Offer],
+    notes: tuple[str, ...] = (),
+) -> Plan:
     today, evidence = inputs.today, inputs.evidence
     ranked = rank_options(options, today)
     chosen = choose(ranked)
@@ -225,7 +241,7 @@ def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer]) -
         options=ranked,
         chosen=chosen,
         break_even=break_evens(ranked),
-        assumptions=(*assumptions, *data_notes(chosen), *evidence.notes, *inputs.notes),
+        assumptions=(*assumptions, *notes, *data_notes(chosen), *evidence.notes, *inputs.notes),
         cautions=plan_cautions(evidence.measured, inputs.workload, offers),
         profile=inputs.profile,
         workload=inputs.workload,
@@ -235,15 +251,21 @@ def _plan(inputs: _Inputs, options: Sequence[Option], offers: Sequence[Offer]) -
     )
 
 
-def _with_terms(offers: Sequence[Offer], workload: Workload, day: str) -> list[Offer]:
+def _with_terms(best: BestHosts, workload: Workload, day: str) -> list[Offer]:
     """The offers, and those that can be taken for a term where the use goes on for long.
 
     `day`: of prices of the past, which no later discount is taken off.
     """
-    usage = workload.usage
+    usage, offers = workload.usage, best.offers
     if usage.horizon_s is None and "reserved" not in workload.consider.tenancies:
         return list(offers)
-    return [*offers, *(reserved for offer in offers for reserved in reserved_offers(offer, day))]
+    terms = (
+        reserved
+        for offer in offers
+        if (id(offer), "on-demand") not in best.beaten
+        for reserved in reserved_offers(offer, day)
+    )
+    return [*offers, *terms]
 
 
 def rank_offers(
@@ -332,8 +354,10 @@ def _storage_variants(workload: Workload) -> Iterator[Workload]:
         yield replace(workload, stored=stored)
 
 
-def _options(inputs: _Inputs, offers: Sequence[Offer]) -> list[Option]:
-    """Every offer in every tenancy that the workload allows."""
+def _options(
+    inputs: _Inputs, offers: Sequence[Offer], beaten: Set[tuple[int, Tenancy]] = frozenset()
+) -> list[Option]:
+    """Every offer in every tenancy that the workload allows and that is not beaten."""
     workload = inputs.workload
     planner = planner_of(workload, inputs.profile, inputs.evidence, inputs.today)
     return [
@@ -341,6 +365,7 @@ def _options(inputs: _Inputs, offers: Sequence[Offer]) -> list[Option]:
         for offer in offers
         if storage_note(workload, offer) is not None
         for tenancy in planner.tenancies(offer)
+        if (id(offer), tenancy) not in beaten
     ]
 
 
@@ -365,6 +390,8 @@ class Planner:
     """The day the run would start, YYYY-MM-DD; without it prices count as seen today."""
     runs: dict[object, tuple[StepPrediction, Run]] = field(default_factory=dict)
     """Likely runs by what they depend on; each with its step, whose identity is in the key."""
+    drawn_runs: dict[object, tuple[StepPrediction, Sampler, Run]] = field(default_factory=dict)
+    """Runs as samplers drew them, of what was last asked for."""
     simulated: dict[object, SimulatedKind] = field(default_factory=dict)
     """Simulated runs of the kinds of offers that were last asked for."""
     curves: dict[object, PriceCurve] = field(default_factory=dict)
@@ -424,6 +451,10 @@ class Planner:
                     f"{' and the '.join(on_volumes)} on the machine's own disk "
                     '(storage = "disk") or elsewhere'
                 )
+        if offer.host is not None:
+            reason = _host_reason(self.workload, offer, run, self.today)
+            if reason is not None:
+                return reason
         return missing_quality(terms, dict(self.workload.prefer.qualities))
 
     def _price(self, offer: Offer, tenancy: Tenancy, run_s: float) -> Estimate | None:
@@ -489,7 +520,7 @@ class Planner:
         one provider's with the same step, interruptions and set-up."""
         key = (
             tenancy, offer.provider, id(step), _rate(offer, tenancy), offer.setup_s,
-            *self._billed_by(offer), draws.size,
+            id(self.overheads(offer)), *self._billed_by(offer), draws.size,
         )  # fmt: skip
         kind = self.simulated.pop(key, None)
         if kind is None:
@@ -502,9 +533,10 @@ class Planner:
     def _billed_by(self, offer: Offer) -> tuple[object, ...]:
         """What of an offer its bill depends on, beside its price, its run and its provider."""
         return (
-            offer.owned, offer.commitment, offer.local_disk_bytes, offer.has_disk_apart,
+            offer.owned, offer.commitment, offer.has_disk_apart,
+            offer.local_disk_bytes if offer.has_disk_apart else None,
             has_network_volumes(self.terms(offer.provider), offer.instance),
-            offer.setup_cost_usd, self._region(offer),
+            offer.setup_cost_usd, self._region(offer), host_charges(self.workload, offer),
         )  # fmt: skip
 
     def _simulate_kind(
@@ -550,7 +582,7 @@ class Planner:
             offer.gpu, offer.gpus, offer.gpu_share, offer.vcpus, offer.ram_bytes, offer.setup_s,
             offer.other_gpus, offer.power_limit_w, offer.network_bytes_per_s,
             offer.disk, offer.disk_bytes_per_s, offer.gpu_memory_bytes,
-            _rate(offer, tenancy), links_of(offer), *self._billed_by(offer),
+            _rate(offer, tenancy), links_of(offer), offer.host, *self._billed_by(offer),
         )  # fmt: skip
 
     def _region(self, offer: Offer) -> str:
@@ -621,21 +653,85 @@ class Planner:
         sampler: Sampler,
         route: DataRoute | None = None,
     ) -> Run:
-        """The run on an offer; the likely one is the same on all offers of a kind."""
+        """The run on an offer; the same on all offers whose bills alone differ."""
         rate = _rate(offer, tenancy)
         overheads = self.overheads(offer)
         route = route or data_route(self.workload, offer, self.terms)
         key = (id(step), id(overheads), rate, offer.setup_s, route.timing)
-        if sampler is LIKELY and key in self.runs:
+        if sampler is LIKELY:
+            if key not in self.runs:
+                run = self._worked_out(offer, step, overheads, rate, sampler, route)
+                self.runs[key] = (step, run)
             return self.runs[key][1]
+        known = self.drawn_runs.pop((*key, id(sampler)), None)
+        if known is None:
+            run = self._worked_out(offer, step, overheads, rate, sampler, route)
+            known = (step, sampler, run)
+            if len(self.drawn_runs) >= _KINDS_KEPT:
+                self.drawn_runs.pop(next(iter(self.drawn_runs)))
+        self.drawn_runs[*key, id(sampler)] = known
+        return known[2]
+
+    def _worked_out(
+        self,
+        offer: Offer,
+        step: StepPrediction,
+        overheads: SessionOverheads,
+        rate: Estimate | None,
+        sampler: Sampler,
+        route: DataRoute,
+    ) -> Run:
         workload = self.workload
         if offer.setup_s is not None:
             workload = replace(workload, usage=replace(workload.usage, setup_s=offer.setup_s))
         pace = pace_of(workload, step, sampler)
-        run = run_of(workload, pace, overheads, rate, sampler, route)
-        if sampler is LIKELY:
-            self.runs[key] = (step, run)
-        return run
+        return run_of(workload, pace, overheads, rate, sampler, route)
+
+    def host_runs(self, best: Offer, worst: Offer) -> HostRuns | None:
+        """The likely runs on hosts with the same GPUs, from the best host there could be to the
+        worst; None where it does not fit or never ends."""
+        steps = [self.predict(host) for host in (best, worst)]
+        if not all(step.fits for step in steps):
+            return None
+        asked = [
+            (host, tenancy, step)
+            for host, step in zip((best, worst), steps, strict=True)
+            for tenancy in self.tenancies(host)
+        ]
+        runs = [run for run in (self._likely_run(*of) for of in asked) if run is not None]
+        if not runs:
+            return None
+        shares = [float(run.storage_s / run.busy_s) for run in runs]
+        return HostRuns(
+            shortest_s=min(float(run.completion_s - run.before_s) for run in runs),
+            longest_s=(
+                max(float(run.completion_s) for run in runs)
+                if len(runs) == len(asked)
+                else math.inf
+            ),
+            busy_s=(
+                min(float(run.busy_s) for run in runs),
+                max(float(run.busy_s) for run in runs),
+            ),
+            starts=(
+                min(float(run.sessions) for run in runs),
+                max(float(run.sessions + run.interruptions) for run in runs),
+            ),
+            storage_share=(min(shares), max(shares)),
+            is_fed_evenly=steps[0].step_time_s == steps[1].step_time_s,
+        )
+
+    def host_step_s(self, offer: Offer) -> tuple[float, ...]:
+        """The time of a step on a host: low, likely and high."""
+        time_s = self.predict(offer).step_time_s
+        return time_s.low, time_s.likely, time_s.high
+
+    def _likely_run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction) -> Run | None:
+        """The likely run; None where it never ends."""
+        try:
+            return self._run(offer, tenancy, step, LIKELY)
+        except NeverEnds:
+            return None
 
     def _cash(
         self, offer: Offer, tenancy: Tenancy, price: Estimate | None, sampler: Sampler
@@ -666,6 +762,32 @@ class Planner:
             sampler=sampler,
         )
         return cost_of(self.workload, bill)
+
+
+def _host_reason(workload: Workload, offer: Offer, run: Run | None, today: str) -> str | None:
+    """Why a run cannot be had on a single host: there is one of it, for so long, with such a disk.
+
+    Its disk and its time are what they were when it was seen.
+    """
+    host = offer.host
+    if workload.usage.machines > 1:
+        return "it is a single host: there is only one of it"
+    kept_bytes, disk_bytes = host_needs(workload).kept_bytes, offer.local_disk_bytes
+    if disk_bytes is not None and disk_bytes < kept_bytes:
+        return (
+            f"its disk has {disk_bytes / GB:,.0f} GB free, the data and checkpoints take "
+            f"{kept_bytes / GB:,.0f} GB"
+        )
+    if host is None or host.available_s is None or run is None:
+        return None
+    left_s = host.available_s - weeks_since(offer.as_of, today) * WEEK_S
+    needed_s = float(run.completion_s) - (0.0 if run.recurring else float(run.before_s))
+    if left_s >= needed_s:
+        return None
+    return (
+        f"on offer for {max(left_s, 0.0) / DAY_S:,.1f} more days, the run takes "
+        f"{needed_s / DAY_S:,.1f}"
+    )
 
 
 def _rate(offer: Offer, tenancy: Tenancy) -> Estimate | None:
@@ -719,7 +841,7 @@ def planner_of(
     return Planner(
         workload=workload,
         profile=profile,
-        overheads=session_overheads(terms),
+        overheads=session_overheads(terms, workload),
         predict=steps_on(workload, profile, evidence),
         terms=terms,
         interest_per_year=interest_per_year(workload),
@@ -769,17 +891,39 @@ def _samples(workload: Workload, step: StepPrediction, run: Run | None) -> float
 # Session overheads: what the provider states, and assumptions for the rest
 
 
-def session_overheads(terms: Callable[[str], Terms]) -> Callable[[Offer], SessionOverheads]:
-    """What sessions are like on an offer."""
+def session_overheads(
+    terms: Callable[[str], Terms], workload: Workload | None = None
+) -> Callable[[Offer], SessionOverheads]:
+    """What sessions are like on an offer: data comes to a single host as fast as its network takes
+    it, and no faster than to others."""
+    fetches = workload is None or host_needs(workload).download
 
     @cache
     def of_provider(provider: str) -> SessionOverheads:
         return overheads_at(terms(provider))
 
+    @cache
+    def of_host(provider: str, bytes_per_s: float) -> SessionOverheads:
+        usual = of_provider(provider)
+        rate = Estimate.of(usual.download_bytes_per_s)
+        if bytes_per_s >= rate.high:
+            return usual
+        return replace(usual, download_bytes_per_s=rate.at_most(bytes_per_s))
+
     def of_offer(offer: Offer) -> SessionOverheads:
-        return _overheads_at_home() if offer.owned is not None else of_provider(offer.provider)
+        if offer.owned is not None:
+            return _overheads_at_home()
+        rate = offer.host.download_bytes_per_s if offer.host is not None else None
+        if rate is None or not fetches:
+            return of_provider(offer.provider)
+        return of_host(offer.provider, _two_figures(rate))
 
     return of_offer
+
+
+def _two_figures(rate: float) -> float:
+    """A measured speed as precise as it is: so that hosts share what is worked out of it."""
+    return float(f"{rate:.1e}")
 
 
 def assumed_overheads() -> SessionOverheads:

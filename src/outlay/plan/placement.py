@@ -60,9 +60,17 @@ def steps_on(
             workload.data.feed is not None,
         )
 
+    held: dict[object, StepPrediction] = {}
+
     def predict(offer: Offer) -> StepPrediction:
         step = alone(offer)
-        return _held_to_input(step, offer, workload) if step.fits else step
+        if workload.data.feed is None or not step.fits:
+            return step
+        host = _input_host(offer, workload)
+        key = (ById(step), host)
+        if key not in held:
+            held[key] = _held_to_input(step, host, workload)
+        return held[key]
 
     def alone(offer: Offer) -> StepPrediction:
         if offer.other_gpus:
@@ -132,19 +140,25 @@ def _best_step(
     return best_step(question, numbers.value, thorough=False)
 
 
-def _held_to_input(step: StepPrediction, offer: Offer, workload: Workload) -> StepPrediction:
-    """A step held to what its input pipeline delivers, where the workload says what that is."""
-    data, feed = workload.data, workload.data.feed
-    if feed is None:
-        return step
-    disk = disk_of(offer, data)
-    host = input_pipeline.InputHost(
+def _input_host(offer: Offer, workload: Workload) -> input_pipeline.InputHost:
+    """What an offer brings to the input pipeline."""
+    disk = disk_of(offer, workload.data)
+    return input_pipeline.InputHost(
         vcpus=offer.vcpus,
         gpus=offer.gpus,
         ram_bytes=offer.ram_bytes,
         disk_bytes_per_s=disk.bytes_per_s,
         disk=disk.name,
     )
+
+
+def _held_to_input(
+    step: StepPrediction, host: input_pipeline.InputHost, workload: Workload
+) -> StepPrediction:
+    """A step held to what its input pipeline delivers, where the workload says what that is."""
+    data, feed = workload.data, workload.data.feed
+    if feed is None:
+        return step
     samples = workload.samples() or optimizer_steps(workload, step) * step.global_batch_size
     epochs = samples / data.samples if data.samples else 1.0
     rate = input_pipeline.input_rate(data, feed, host, epochs, feed_rates())

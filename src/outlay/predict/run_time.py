@@ -9,7 +9,7 @@ whole in parts, which are the lines of a bill. Inputs that are not known for cer
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -170,34 +170,40 @@ def run_of(
     spot = _interruption_overhead(workload, overheads, work, start, sampler)
     copied_from = route.origin if route.copied_by else None
     before_s = _transfer_s(workload.data, copied_from, overheads, sampler)
-    run = Run(
+    parts: dict[str, Number] = {
+        "provisioning_s": start.provisioning_s * sessions,
+        "setup_s": start.setup_s * sessions,
+        "download_s": start.download_s * (sessions if route.fetched_each_session else 1.0),
+        "preparation_s": start.preparation_s * preparations,
+        "warmup_s": start.warmup_s * sessions,
+        "training_s": work.training_s,
+        "evaluation_s": work.evaluation_s,
+        "checkpoint_s": work.checkpoint_s,
+        "pauses_s": work.pauses_s,
+        "lost_s": spot.lost_s,
+        "restart_s": spot.restart_s,
+        "idle_s": idle_s * sessions,
+    }
+    busy_s = sum(parts.values(), 0.0)
+    waiting_s = spot.count * sampler.of("waiting for a machine", overheads.requeue_s)
+    recurring = usage.sessions_per_month is not None
+    calendar_s = _calendar_s(busy_s + waiting_s, usage)
+    if not recurring:
+        calendar_s = calendar_s + before_s
+    if overheads.weekly_s is not None and not recurring:
+        calendar_s = np.maximum(calendar_s, busy_s * (WEEK_S / overheads.weekly_s) - WEEK_S)
+    return Run(
         sessions=sessions,
-        provisioning_s=start.provisioning_s * sessions,
-        setup_s=start.setup_s * sessions,
-        download_s=start.download_s * (sessions if route.fetched_each_session else 1.0),
-        preparation_s=start.preparation_s * preparations,
-        warmup_s=start.warmup_s * sessions,
-        training_s=work.training_s,
-        evaluation_s=work.evaluation_s,
-        checkpoint_s=work.checkpoint_s,
-        pauses_s=work.pauses_s,
-        lost_s=spot.lost_s,
-        restart_s=spot.restart_s,
-        idle_s=idle_s * sessions,
+        **parts,
         interruptions=spot.count,
-        waiting_s=spot.count * sampler.of("waiting for a machine", overheads.requeue_s),
+        waiting_s=waiting_s,
         upload_s=before_s if route.origin == HOME else 0.0,
         copy_s=0.0 if route.origin == HOME else before_s,
+        calendar_s=calendar_s,
+        storage_s=calendar_s if usage.storage_s is None else usage.storage_s,
         checkpoint_interval_s=work.interval_s,
-        recurring=usage.sessions_per_month is not None,
+        recurring=recurring,
     )
-    calendar_s = _calendar_s(run.busy_s + run.waiting_s, usage)
-    if not run.recurring:
-        calendar_s = calendar_s + run.before_s
-    if overheads.weekly_s is not None and usage.sessions_per_month is None:
-        calendar_s = np.maximum(calendar_s, run.busy_s * (WEEK_S / overheads.weekly_s) - WEEK_S)
-    storage_s = calendar_s if usage.storage_s is None else usage.storage_s
-    return replace(run, calendar_s=calendar_s, storage_s=storage_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

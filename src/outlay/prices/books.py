@@ -46,8 +46,10 @@ from outlay.offers.price_book import OfferIdentity, PriceBook, bundled_book
 from outlay.offers.spot import hazard_per_month
 from outlay.offers.terms import known_provider
 from outlay.prices.checks import (
+    BUNDLED,
+    OWN,
     SourceComparison,
-    bundled_lists,
+    as_lists,
     compare_sources,
     doubted_by_others,
 )
@@ -953,7 +955,11 @@ def source_comparison(
     """
     with PriceStore() as store:
         refreshed = store.current()
-    lists = [*refreshed, *bundled_lists(bundled_offers(today), snapshot_date())]
+    lists = [
+        *as_lists(OWN, own_offers(today), today),
+        *refreshed,
+        *as_lists(BUNDLED, bundled_offers(today), snapshot_date()),
+    ]
     sellers = tuple({prices.provider for prices in lists})
     wanted = gpu_filter(gpu)
     if gpus is not None:

@@ -49,6 +49,8 @@ MOVED_FACTOR = 4.0
 Source: monthly on-demand prices from 2022-07 to 2026-08 (docs/prices.md): of 18,982 pairs a month
 apart 6 moved so far, all of them auction floors or mistakes, and of 8,646 a year apart none.
 """
+_LONGEST_REASON = 120
+"""Characters of what is wrong with a row."""
 _SAME_PRICE = 0.02
 """Two prices closer than this are one price, rounded twice."""
 
@@ -84,7 +86,12 @@ def _has_moved(usd: float, last_usd: float) -> bool:
 
 
 def refusal(
-    read: ReadListings, prices: PriceList, before: Sequence[Offer], *, is_market: bool = False
+    read: ReadListings,
+    prices: PriceList,
+    before: Sequence[Offer],
+    *,
+    is_market: bool = False,
+    is_first: bool = False,
 ) -> str | None:
     """Why a reply is refused whole, in plain words with figures; None where it is taken.
 
@@ -92,7 +99,8 @@ def refusal(
     third of the machine types that were there have vanished. `before`: the last good offers of the
     same source and provider, else the bundled ones; none of them where the user takes what shrank
     or moved (`--accept`), and then only a reply that cannot be read or is empty is refused.
-    `is_market`: hosts come and go, so that GPUs are counted in their place.
+    `is_market`: hosts come and go, so that GPUs are counted in their place. `is_first`: nothing of
+    the source was kept before, and what the bundled snapshot had may have gone long since.
 
     One row never condemns a list of several: of three rows with one that fails the other two are
     kept, and likewise one machine type that is gone. A list without any machine is always refused.
@@ -100,13 +108,21 @@ def refusal(
     listed = (*prices.offers, *prices.unknown)
     if not listed:
         return _nothing_listed(read, before)
-    return _too_many_fail(read, prices.offers, before) or _too_much_gone(listed, before, is_market)
+    gone_from = () if is_first else before
+    return _too_many_fail(read, prices.offers, before) or _too_much_gone(
+        listed, gone_from, is_market
+    )
 
 
 def _nothing_listed(read: ReadListings, before: Sequence[Offer]) -> str:
-    failed = f", and {len(read.failed)} rows cannot be read ({read.failed[0]})" * bool(read.failed)
-    there = f" where {len(before)} offers were" * bool(before)
+    failed = f", and {len(read.failed):,} rows cannot be read{_first(read)}" * bool(read.failed)
+    there = f" where {len(before):,} offers were" * bool(before)
     return f"The reply lists no machine with a GPU{there}{failed}: ask again later."
+
+
+def _first(read: ReadListings) -> str:
+    """What is wrong with the first row that cannot be read, in brackets."""
+    return f" ({read.failed[0][:_LONGEST_REASON]})" if read.failed else ""
 
 
 def _too_many_fail(
@@ -124,7 +140,7 @@ def _too_many_fail(
     if unread_share + (1 - unread_share) * moved_share <= _MOST_FAILING or is_one_of_several:
         return None
     provider = _provider(offers, before)
-    found = [f"{unread:,} of {rows:,} rows cannot be read ({read.failed[0]})"] if unread else []
+    found = [f"{unread:,} of {rows:,} rows cannot be read{_first(read)}"] if unread else []
     if moved:
         found.append(
             f"{len(moved):,} of {len(known):,} prices are gone, or more than {MOVED_FACTOR:g} "
@@ -141,11 +157,8 @@ def _is_lost(offer: Offer, last_usd: float) -> bool:
 
 
 def _too_much_gone(listed: Sequence[Offer], before: Sequence[Offer], is_market: bool) -> str | None:
-    """Machine types, or rows of the list; of a marketplace kinds of GPU.
-
-    What another source listed says nothing here: it names machines differently, and other ones.
-    """
-    if not before or not _is_same_list(listed, before):
+    """Machine types, or rows of the list; of a marketplace kinds of GPU."""
+    if not before:
         return None
     provider, noun = _provider(listed, before), "kinds of GPU" if is_market else "machine types"
     name = (lambda offer: gpu_kind(offer.gpu)) if is_market else (lambda offer: offer.instance)
@@ -162,15 +175,6 @@ def _too_much_gone(listed: Sequence[Offer], before: Sequence[Offer], is_market: 
     return (
         f"{provider} lists {rows:,} rows where {rows_before:,} were: a third or more is gone; {fix}"
     )
-
-
-def _is_same_list(listed: Sequence[Offer], before: Sequence[Offer]) -> bool:
-    """Whether two lists were read in the same file of a source, by what their offers cite."""
-
-    def files(offers: Sequence[Offer]) -> set[str]:
-        return {offer.source.rpartition("/")[2] for offer in offers}
-
-    return bool(files(listed) & files(before))
 
 
 def _provider(listed: Sequence[Offer], before: Sequence[Offer]) -> str:
@@ -213,7 +217,7 @@ def _held_against(offer: Offer, last: Offer | None) -> Offer:
     good = _last_good(last)
     usd, last_usd = offer.price_usd_per_hour, good.price_usd_per_hour
     words = ["price gone"] if usd is None and last_usd is not None else []
-    if usd and last_usd and _has_moved(usd, last_usd):
+    if usd is not None and last_usd and _has_moved(usd, last_usd):
         words.append("outlier")
     if _has_spot_moved(offer, good):
         words.append("spot outlier")
@@ -520,7 +524,8 @@ def disagreement(offer: Offer, other: Offer) -> list[str]:
     fraction = apart(offer, other)
     if fraction is None or fraction <= DISAGREE_FRACTION:
         return []
-    is_outdated = days_between(other.as_of, offer.as_of) > _SAME_TIME_DAYS
+    both_days = bool(other.as_of and offer.as_of)
+    is_outdated = both_days and days_between(other.as_of, offer.as_of) > _SAME_TIME_DAYS
     is_far = fraction > FAR_APART_FRACTION and not is_outdated
     return ["sources disagree", *(["sources far apart"] if is_far else [])]
 
@@ -622,11 +627,11 @@ def compare_sources(
     return SourceComparison(machines=tuple(shared), only_one=dict(sorted(alone.items())))
 
 
-def bundled_lists(offers: Iterable[Offer], as_of: str) -> list[ProviderPrices]:
-    """The offers that come with outlay, as one more source of each provider."""
+def as_lists(source: str, offers: Iterable[Offer], as_of: str) -> list[ProviderPrices]:
+    """Offers of many providers as what one source says of each."""
     return [
         ProviderPrices(
-            source=BUNDLED, provider=provider, as_of=as_of, fetched_at="", offers=tuple(rows)
+            source=source, provider=provider, as_of=as_of, fetched_at="", offers=tuple(rows)
         )
         for provider, rows in _groups(offers, lambda offer: offer.provider).items()
     ]
@@ -698,8 +703,8 @@ def _why(row: _Row, is_used: bool) -> str:
         return "your own list goes first"
     if first.source == BUNDLED:
         return "nothing newer was refreshed"
-    rivals = [prices for prices in others if prices.source != BUNDLED]
+    rivals = [prices for prices in others if prices.source not in (BUNDLED, OWN)]
     if not rivals:
         return "refreshed"
-    same_day = [prices.source for prices in rivals if prices.as_of == first.as_of]
-    return f"preferred to {', '.join(same_day)} of the same day" if same_day else "the newest"
+    as_new = [prices.source for prices in rivals if prices.as_of >= first.as_of]
+    return f"preferred to {', '.join(as_new)}, which is as new" if as_new else "the newest"

@@ -17,6 +17,7 @@ import re
 import socket
 import ssl
 import stat
+import sys
 import threading
 import time
 import zlib
@@ -40,7 +41,6 @@ from urllib3.exceptions import (
     ReadTimeoutError,
 )
 
-from outlay import __version__
 from outlay.errors import ProviderError
 from outlay.prices.sources import Reply, Validators
 from outlay.units import MIB
@@ -91,6 +91,11 @@ class Patience:
     longest_wait_s: float = 20.0
     """That a source may ask for (Retry-After); beyond it the user is told when to come back."""
     redirects: int = 5
+
+
+def _user_agent() -> str:
+    """`outlay/0.1.0`; the package itself, which is above this one, is not imported for it."""
+    return f"outlay/{sys.modules['outlay'].__version__}"
 
 
 def is_offline() -> bool:
@@ -217,7 +222,7 @@ class HttpDownloader:
         question = _Question(
             method=method,
             address=address,
-            headers={"User-Agent": f"outlay/{__version__}", **asked},
+            headers={"User-Agent": _user_agent(), **asked},
             secret_headers=secret_headers,
             body=body,
             largest_bytes=largest_bytes,

@@ -27,7 +27,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
-from functools import cache
+from functools import cache, lru_cache
+from importlib.metadata import version
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlencode
@@ -142,21 +143,27 @@ def missing_variable(provider: str) -> str | None:
 
 
 def _published() -> tuple[str, ...]:
-    from gpuhunt._internal import catalog
-
-    return tuple(catalog.OFFLINE_PROVIDERS)
+    return tuple(_library("catalog", "OFFLINE_PROVIDERS"))
 
 
 def _live() -> tuple[str, ...]:
-    from gpuhunt._internal import catalog
-
-    return tuple(catalog.ONLINE_PROVIDERS)
+    return tuple(_library("catalog", "ONLINE_PROVIDERS"))
 
 
 def _version() -> str:
-    from gpuhunt.version import __version__
+    return version("gpuhunt")
 
-    return str(__version__)
+
+def _library(module: str, name: str) -> Any:
+    """Something that gpuhunt keeps to itself, and that a later version may keep elsewhere."""
+    try:
+        return getattr(importlib.import_module(f"gpuhunt._internal.{module}"), name)
+    except (ImportError, AttributeError):
+        raise ProviderError(
+            f"gpuhunt {_version()} is not one that outlay knows.",
+            why=f"It has no {name}.",
+            fix="A newer outlay may know it; else: pip install gpuhunt==0.1.34.",
+        ) from None
 
 
 def _their_name(provider: str) -> str:
@@ -169,26 +176,25 @@ def _their_name(provider: str) -> str:
 
 def _ask_published(name: str, downloader: Downloader, known: Validators | None) -> Reply | None:
     """A provider's newest catalogue, if it is not the known one."""
-    from gpuhunt._internal.catalog import CATALOG_URL
-
-    base = (os.environ.get("OUTLAY_GPUHUNT_CATALOG") or CATALOG_URL).rstrip("/")
+    own = os.environ.get("OUTLAY_GPUHUNT_CATALOG")
+    base = (own or str(_library("catalog", "CATALOG_URL"))).rstrip("/")
     address = f"{base}/{name}/version"
     said = downloader.get(address, largest_bytes=4096)
-    version = "" if said is None else said.data.decode("utf-8", "replace").strip()
-    if not _VERSION.fullmatch(version):
+    newest = "" if said is None else said.data.decode("utf-8", "replace").strip()
+    if not _VERSION.fullmatch(newest):
         raise ProviderError(
             f"{redacted(address)} names no catalogue.",
-            why=f"It says {version[:40]!r}, which is no version.",
+            why=f"It says {newest[:40]!r}, which is no version.",
             fix="Check OUTLAY_GPUHUNT_CATALOG, or try again later.",
         )
-    if known is not None and known.version == version:
+    if known is not None and known.version == newest:
         return None
-    zipped = downloader.get(f"{base}/{name}/{version}/catalog.zip", largest_bytes=_LARGEST_ZIP)
+    zipped = downloader.get(f"{base}/{name}/{newest}/catalog.zip", largest_bytes=_LARGEST_ZIP)
     assert zipped is not None  # nothing conditional was asked
     return Reply(
         data=zipped.data,
-        validators=Validators(version=version),
-        modified=_day_of(version) or zipped.modified,
+        validators=Validators(version=newest),
+        modified=_day_of(newest) or zipped.modified,
         address=zipped.address,
     )
 
@@ -221,11 +227,9 @@ def _ask_live(name: str, provider: str, downloader: Downloader) -> Reply:
 def _connected(name: str, provider: str) -> tuple[ModuleType, Any]:
     """A live provider with its key, and the module that it is written in."""
     from gpuhunt import MissingCredsError
-    from gpuhunt._internal.default import ONLINE_PROVIDER_MODULES
 
-    for module_name, class_name in sorted(
-        ONLINE_PROVIDER_MODULES, key=lambda pair: not pair[0].endswith(f".{name}")
-    ):
+    kinds: list[tuple[str, str]] = _library("default", "ONLINE_PROVIDER_MODULES")
+    for module_name, class_name in sorted(kinds, key=lambda it: not it[0].endswith(f".{name}")):
         try:
             module = importlib.import_module(module_name)
             kind = getattr(module, class_name)
@@ -392,12 +396,11 @@ class _Unanswered(requests.RequestException):  # type: ignore[misc]
 
 def _stored(items: Iterable[CatalogItem], messages: Sequence[str]) -> bytes:
     """Items as gpuhunt stores them, then what it left out."""
-    from gpuhunt._internal import storage
-
+    columns, row_of = _library("storage", "CATALOG_V2_FIELDS"), _library("storage", "item_to_row")
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, fieldnames=storage.CATALOG_V2_FIELDS, lineterminator="\n")
+    writer = csv.DictWriter(text, fieldnames=columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(storage.item_to_row(item) for item in items)
+    writer.writerows(row_of(item) for item in items)
     said = list(dict.fromkeys(_without_secrets(message) for message in messages))
     if len(said) > _MOST_REMARKS:
         said = [*said[:_MOST_REMARKS], f"{len(said) - _MOST_REMARKS} more like these"]
@@ -520,6 +523,7 @@ class _Reader:
 
     def __init__(self, provider: str, rate_day: str | None) -> None:
         self._provider = provider
+        self._item_from_row = _library("storage", "item_from_row")
         self._pairs: dict[tuple[object, ...], _Pair] = {}
         self._failed: list[str] = []
         self._rows = 0
@@ -552,10 +556,8 @@ class _Reader:
 
     def _item(self, row: Mapping[str, str]) -> CatalogItem:
         """A row as gpuhunt reads it, if it makes sense."""
-        from gpuhunt._internal import storage
-
         try:
-            item: CatalogItem = storage.item_from_row(row, provider=_their_name(self._provider))
+            item: CatalogItem = self._item_from_row(row, provider=_their_name(self._provider))
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise _BadRow(_printable(str(error))) from None
         _check(item)
@@ -679,21 +681,21 @@ def _gpus(provider: str, item: CatalogItem) -> tuple[float, float | None]:
         return float(item.gpu_count), None
     if "of all GPUs" in quirk_values(NAME, provider, "memory", item.instance_name):
         memory_gib /= item.gpu_count
-    whole_gib = _whole_gib(provider, item, memory_gib)
+    whole_gib = _whole_gib(provider, item.instance_name, item.gpu_name or "", memory_gib)
     if item.gpu_count > 1 or whole_gib is None:
         return float(item.gpu_count), memory_gib
     return memory_gib / whole_gib, memory_gib
 
 
-def _whole_gib(provider: str, item: CatalogItem, memory_gib: float) -> float | None:
+@lru_cache(4096)
+def _whole_gib(provider: str, instance: str, gpu: str, memory_gib: float) -> float | None:
     """The memory of the whole GPU that a machine has a share of; None where it has all of it."""
     from gpuhunt import correct_gpu_memory_gib, find_accelerators
 
-    name = item.gpu_name or ""
-    known = {float(kind.memory) for kind in find_accelerators(names=[name]) if kind.memory}
-    of_provider = quirk_values(NAME, provider, "whole memory", item.instance_name)
+    known = {float(kind.memory) for kind in find_accelerators(names=[gpu]) if kind.memory}
+    of_provider = quirk_values(NAME, provider, "whole memory", instance)
     sizes = {float(size) for size in of_provider} or known
-    nearest = correct_gpu_memory_gib(name, memory_gib * 1024)
+    nearest = correct_gpu_memory_gib(gpu, memory_gib * 1024)
     if len(sizes) != 1 or nearest >= max(sizes):
         return None
     return max(sizes)

@@ -8,7 +8,7 @@ cheaper, new or gone since a day.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from calendar import monthrange
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -64,6 +64,7 @@ class MonthlyPrice:
         return month_end(self.month)
 
 
+@cache
 def month_end(month: str) -> str:
     """The last day of a month (YYYY-MM), but none after the bundled snapshot's."""
     days = monthrange(int(month[:4]), int(month[5:7]))[1]
@@ -329,7 +330,8 @@ class _Sighting:
     """Empty where none is sold so, or none at a price to go by."""
 
 
-def _is_usable(doubts: Iterable[str], tenancy: RentTenancy) -> bool:
+@cache
+def _is_usable(doubts: tuple[str, ...], tenancy: RentTenancy) -> bool:
     """Whether a price with such doubts belongs into a series."""
     known = [kinds[word] for word in doubts if word in (kinds := doubt_kinds())]
     return not any(
@@ -452,40 +454,64 @@ def _steadiest(by_source: Mapping[str, list[_Sighting]]) -> list[_Sighting]:
 
 
 def _sightings_of(prices: list[PastPrice], days: Sequence[str]) -> Iterator[_Sighting]:
-    """The list of one source and provider after each of its changes, and as it was last seen."""
-    state: dict[_Place, PastPrice] = {}
+    """The list of one source and provider after each of its changes, and as it was last seen.
+
+    `days`: on which it was refreshed, changed or not, oldest first.
+    """
+    zones: dict[tuple[str, str], dict[str, PastPrice]] = defaultdict(dict)
+    regions: dict[str, dict[str, _Asks]] = defaultdict(dict)
+    types: dict[RentTenancy, dict[str, _TypePrice]] = {tenancy: {} for tenancy in TENANCIES}
     groups = [(at, list(group)) for at, group in groupby(prices, key=lambda price: price.at)]
     for number, (at, group) in enumerate(groups):
-        state |= {_place(price): price for price in group}
-        next_day = groups[number + 1][0][:10] if number + 1 < len(groups) else ""
-        seen = [day for day in days if at[:10] <= day and (not next_day or day < next_day)]
-        last_seen = max([at[:10], *seen])
-        until = days_after(last_seen, CURRENT_DAYS)
-        if next_day:
-            until = min(until, days_after(next_day, -1))
+        for price in group:
+            zones[(price.instance, price.region)][price.zone] = price
+        for instance, region in {(price.instance, price.region) for price in group}:
+            regions[instance][region] = _asks(_in_region(zones[(instance, region)].values()))
+        for instance in {price.instance for price in group}:
+            _update(types, instance, list(regions[instance].values()))
+        is_last = number + 1 == len(groups)
+        next_day = "9999-12-31" if is_last else groups[number + 1][0][:10]
+        before_next = bisect_left(days, next_day)
+        last_seen = max(at[:10], days[before_next - 1] if before_next else "")
         sighting = _Sighting(
             provider=group[0].provider,
             source=group[0].source,
             at=at,
-            current_until=until,
-            types={tenancy: _refreshed_types(state, tenancy, at) for tenancy in TENANCIES},
+            current_until=min(days_after(last_seen, CURRENT_DAYS), days_after(next_day, -1)),
+            types={tenancy: tuple(types[tenancy].values()) for tenancy in TENANCIES},
         )
         yield sighting
-        if last_seen > at[:10] and not next_day:
+        if is_last and last_seen > at[:10]:
             yield replace(sighting, at=last_seen)
 
 
-def _refreshed_types(
-    state: Mapping[_Place, PastPrice], tenancy: RentTenancy, at: str
-) -> list[_TypePrice]:
-    """Machine types of a list; none of one that was old already when it was read."""
-    by_type: dict[str, list[float]] = defaultdict(list)
-    for (_, _, instance, _), price in folded(state.values()).items():
-        usd = _past_usd(price, tenancy)
-        is_old = bool(price.as_of) and days_between(price.as_of, at[:10]) > CURRENT_DAYS
-        if usd is not None and not is_old and _is_usable(_lasting_doubts(price), tenancy):
-            by_type[instance].append(usd / price.gpus)
-    return [_TypePrice(low=min(usds), middle=median(usds)) for usds in by_type.values()]
+_Asks = tuple[float | None, ...]
+"""Dollars for a GPU-hour in each of `TENANCIES`, None where it is not sold so."""
+
+
+def _asks(price: PastPrice | None) -> _Asks:
+    """What a machine costs per GPU-hour, where that is a price to go by."""
+    if price is None or _was_old(price):
+        return (None,) * len(TENANCIES)
+    doubts = _lasting_doubts(price)
+    usds = [_past_usd(price, one) if _is_usable(doubts, one) else None for one in TENANCIES]
+    return tuple(None if usd is None else usd / price.gpus for usd in usds)
+
+
+def _update(
+    types: Mapping[RentTenancy, dict[str, _TypePrice]], instance: str, regions: Sequence[_Asks]
+) -> None:
+    """Put what a machine type costs now in the place of what it did."""
+    for place, tenancy in enumerate(TENANCIES):
+        usds = [usd for asks in regions if (usd := asks[place]) is not None]
+        types[tenancy].pop(instance, None)
+        if usds:
+            types[tenancy][instance] = _TypePrice(low=min(usds), middle=median(usds))
+
+
+def _was_old(price: PastPrice) -> bool:
+    """Whether its list was old already when it was read."""
+    return bool(price.as_of) and days_between(price.as_of, price.at[:10]) > CURRENT_DAYS
 
 
 def _lasting_doubts(price: PastPrice) -> tuple[str, ...]:
@@ -508,29 +534,35 @@ def _place(price: PastPrice) -> _Place:
 
 
 def folded(prices: Iterable[PastPrice]) -> dict[_Machine, PastPrice]:
-    """One price for each source, provider, instance and region: its own, or the cheapest zone's.
-
-    What is no longer listed is not there.
-    """
-    machines: dict[_Machine, PastPrice] = {}
-    for price in sorted(prices, key=lambda price: (price.zone != "", price.zone)):
-        if price.price_usd_per_hour is None and price.spot_usd_per_hour is None:
-            continue
-        key = (price.source, price.provider, price.instance, price.region)
-        known = machines.get(key)
-        if known is None:
-            machines[key] = price
-        elif known.zone:
-            machines[key] = replace(
-                known,
-                price_usd_per_hour=_lower(known.price_usd_per_hour, price.price_usd_per_hour),
-                spot_usd_per_hour=_lower(known.spot_usd_per_hour, price.spot_usd_per_hour),
-            )
-    return machines
+    """One price for each source, provider, instance and region; what is not listed is not there."""
+    zones: dict[_Machine, list[PastPrice]] = defaultdict(list)
+    for price in prices:
+        zones[(price.source, price.provider, price.instance, price.region)].append(price)
+    found = {machine: _in_region(listed) for machine, listed in zones.items()}
+    return {machine: price for machine, price in found.items() if price is not None}
 
 
-def _lower(one: float | None, other: float | None) -> float | None:
-    return min((usd for usd in (one, other) if usd is not None), default=None)
+def _in_region(zones: Iterable[PastPrice]) -> PastPrice | None:
+    """The price of a region: its own, or the cheapest zone's; None where it is not listed."""
+    listed = [
+        price
+        for price in zones
+        if price.price_usd_per_hour is not None or price.spot_usd_per_hour is not None
+    ]
+    for price in listed:
+        if not price.zone:
+            return price
+    if len(listed) < 2:
+        return listed[0] if listed else None
+    return replace(
+        listed[0],
+        price_usd_per_hour=_lowest(price.price_usd_per_hour for price in listed),
+        spot_usd_per_hour=_lowest(price.spot_usd_per_hour for price in listed),
+    )
+
+
+def _lowest(usds: Iterable[float | None]) -> float | None:
+    return min((usd for usd in usds if usd is not None), default=None)
 
 
 def _past_usd(price: PastPrice, tenancy: RentTenancy) -> float | None:
@@ -908,17 +940,17 @@ def _baseline(
     """The prices that stood when the comparison begins: `earlier`, or what was first kept after."""
     source, provider = key
     days, day = store.refresh_days(source, provider), since[:10]
-    if earlier is None:
-        snapshot = _snapshot_prices(provider) if source == "skypilot" else []
-        if snapshot and snapshot_date() < min(days, default="9999"):
-            return _Baseline(day=snapshot_date(), prices=snapshot, from_snapshot=True)
-        day = min(days, default=day)
-        return _Baseline(day=day, prices=_first_of_day(key, day, store))
     if day in days and "T" not in since:
         changed = {_place(price): price for price in _first_of_day(key, day, store)}
-        standing = {_place(price): price for price in earlier} | changed
+        standing = {_place(price): price for price in earlier or ()} | changed
         return _Baseline(day=day, prices=list(standing.values()))
-    return _Baseline(day=max((one for one in days if one <= day), default=day), prices=earlier)
+    if earlier is not None:
+        return _Baseline(day=max((one for one in days if one <= day), default=day), prices=earlier)
+    snapshot = _snapshot_prices(provider) if source == "skypilot" else []
+    if snapshot and snapshot_date() < min(days, default="9999"):
+        return _Baseline(day=snapshot_date(), prices=snapshot, from_snapshot=True)
+    day = min(days, default=day)
+    return _Baseline(day=day, prices=_first_of_day(key, day, store))
 
 
 def _first_of_day(key: _ListKey, day: str, store: PastPrices) -> list[PastPrice]:

@@ -522,7 +522,7 @@ def _toml_list(text: str, naming: _Naming) -> OwnList:
         if dated.currency is None and file.usd_per_unit is not None:
             rate = (file.usd_per_unit, f"1 {file.currency} is ${file.usd_per_unit:.5g}, your rate")
         else:
-            rate = _rate(place, dated.currency or file.currency)
+            rate = _rate(place, dated.currency or file.currency, naming.today)
         rows.append(_Row(where=place, table=dated, usd_per_unit=rate[0], rate=rate[1]))
     own = _offers_list(rows, naming)
     discounts = tuple(
@@ -555,13 +555,13 @@ def _discount(table: DiscountTable, own: OwnList, where: str) -> OwnDiscount:
     )
 
 
-def _rate(where: str, currency: str) -> tuple[float, str]:
+def _rate(where: str, currency: str, today: str) -> tuple[float, str]:
     """Dollars for one unit, and the rate in words: `1 EUR is $1.15, the rate of 2026-10-30`."""
     try:
         usd, day = usd_per_unit(currency)
     except InputError as error:
         raise InputError(f"{where}: {error.what}", why=error.why) from None
-    return usd, f"1 {currency.upper()} is ${usd:.5g}, {rate_in_words(day, '')}" if day else ""
+    return usd, f"1 {currency.upper()} is ${usd:.5g}, {rate_in_words(day, today)}" if day else ""
 
 
 # Offers, of either form
@@ -782,13 +782,14 @@ def _csv_list(text: str, naming: _Naming) -> OwnList:
     if not cells:
         raise InputError(f"{where} has a head and no line below it.")
     if kind == "offers":
-        return _offers_list([_offer_row(line) for line in cells], naming)
+        return _offers_list([_offer_row(line, naming.today) for line in cells], naming)
     return _cards_list(cells, naming) if kind == "cards" else _parts_list(cells, naming)
 
 
 def _csv_lines(text: str, where: str) -> tuple[list[str], list[tuple[int, list[str]]], str]:
     """The head, the lines below it with their numbers, and what parts the cells."""
-    delimiter = max(",;\t", key=text.partition("\n")[0].count)
+    said = (line for line in text.splitlines() if line.strip(" \t,;") and line[0] != "#")
+    delimiter = max(",;\t", key=next(said, "").count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     lines: list[tuple[int, list[str]]] = []
     try:
@@ -903,13 +904,13 @@ def _number(where: str, text: str, cells: _Cells | None = None) -> float:
     return float(plain)
 
 
-def _offer_row(cells: _Cells) -> _Row:
+def _offer_row(cells: _Cells, today: str) -> _Row:
     currency = cells.currency(*_PRICES)
     try:
         table = OwnOfferTable.model_validate(_offer_keys(cells))
     except ValidationError as error:
         raise _bad_cell(error, cells) from None
-    usd, rate = _rate(cells.where, currency)
+    usd, rate = _rate(cells.where, currency, today)
     return _Row(where=cells.where, table=table, usd_per_unit=usd, rate=rate)
 
 
@@ -999,7 +1000,7 @@ def _cards_list(lines: Sequence[_Cells], naming: _Naming) -> OwnList:
         kind="cards",
         cards=tuple(cards.values()),
         unknown_cards=tuple(unknown),
-        rates=_rates_of(lines),
+        rates=_rates_of(lines, naming.today),
     )
 
 
@@ -1031,13 +1032,16 @@ def _parts_list(lines: Sequence[_Cells], naming: _Naming) -> OwnList:
         _refuse_twice(cells, part.casefold(), parts)
         parts[part.casefold()] = PartPrice(part=part, fact=_price_fact(cells, naming))
     return OwnList(
-        name=naming.name, kind="parts", parts=tuple(parts.values()), rates=_rates_of(lines)
+        name=naming.name,
+        kind="parts",
+        parts=tuple(parts.values()),
+        rates=_rates_of(lines, naming.today),
     )
 
 
-def _rates_of(lines: Sequence[_Cells]) -> tuple[str, ...]:
+def _rates_of(lines: Sequence[_Cells], today: str) -> tuple[str, ...]:
     """The exchange rates of the prices in a list, in words."""
-    rates = {_rate(cells.where, cells.currency("price"))[1] for cells in lines}
+    rates = {_rate(cells.where, cells.currency("price"), today)[1] for cells in lines}
     return tuple(sorted(rates - {""}))
 
 

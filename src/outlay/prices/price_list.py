@@ -32,6 +32,8 @@ ANY_CATALOGUE = "*"
 """In `catalogue_quirks.csv`: what holds whoever lists it."""
 NO_SAVING_FRACTION = 0.999
 """Spot from this share of on-demand upwards saves nothing; the lists round the two differently."""
+# Assumes: no GPU costs as much; the dearest of 2026 was $26 an hour (AWS, B300 in Seoul).
+ABSURD_USD_PER_GPU_HOUR = 10_000.0
 _SIGNIFICANT_DIGITS = 5
 _NAMED = 3
 """Examples in a note."""
@@ -347,6 +349,8 @@ class _Machine:
     instance: str
     region: str
     gpu: _ListedGpu
+    doubts: frozenset[str]
+    """Of its GPU."""
     is_by_zone: bool
     listings: tuple[Listing, ...]
 
@@ -361,8 +365,8 @@ class _Machine:
             zone = one.zone if self.is_by_zone else ""
             price, spot = prices.get(zone, (None, None))
             prices[zone] = (
-                _lower(price, one.price_usd_per_hour),
-                _lower(spot, one.spot_usd_per_hour),
+                _least((price, _usable(one.price_usd_per_hour, one))),
+                _least((spot, _usable(one.spot_usd_per_hour, one))),
             )
         return {zone: pair for zone, pair in prices.items() if pair != (None, None)}
 
@@ -380,10 +384,10 @@ class _Machine:
                 )
 
 
-def _lower(one: float | None, other: float | None) -> float | None:
-    """The lower of two figures, of which only finite ones above zero are any."""
-    usable = (value for value in (one, other) if value is not None and 0 < value < math.inf)
-    return min(usable, default=None)
+def _usable(usd: float | None, listing: Listing) -> float | None:
+    """A price that can be one: above zero, and not absurd for so many GPUs."""
+    highest_usd = ABSURD_USD_PER_GPU_HOUR * listing.gpus
+    return usd if usd is not None and 0 < usd <= highest_usd else None
 
 
 def _machines(listings: Sequence[Listing]) -> list[_Machine]:
@@ -391,22 +395,25 @@ def _machines(listings: Sequence[Listing]) -> list[_Machine]:
 
     A name that stands for several machines of one region is told apart by its GPUs.
     """
-    groups: dict[tuple[str, str], dict[tuple[_ListedGpu, float], list[Listing]]] = {}
+    groups: dict[tuple[str, str], dict[str, list[tuple[_ListedGpu, Listing]]]] = {}
     for one in listings:
-        stated_bytes = _lower(one.gpu_memory_bytes, None)
+        stated_bytes = one.gpu_memory_bytes
+        if stated_bytes is not None and not 0 < stated_bytes < math.inf:
+            stated_bytes = None
         gpu = _listed_gpu(one.provider, one.gpu, one.instance, one.gpus, stated_bytes)
         named = groups.setdefault((one.instance, _region(one)), {})
-        named.setdefault((gpu, one.gpus), []).append(one)
+        named.setdefault(f"{one.gpus:g}x {gpu.name}", []).append((gpu, one))
     return [
         _Machine(
-            instance=instance if number == 0 else f"{instance} ({gpus:g}x {gpu.name})",
+            instance=instance if number == 0 else f"{instance} ({gpus})",
             region=region,
-            gpu=gpu,
-            is_by_zone="apart" in quirk_values(ANY_CATALOGUE, own[0].provider, "zones"),
-            listings=tuple(own),
+            gpu=own[0][0],
+            doubts=frozenset(word for gpu, _ in own for word in gpu.doubts),
+            is_by_zone="apart" in quirk_values(ANY_CATALOGUE, own[0][1].provider, "zones"),
+            listings=tuple(listing for _, listing in own),
         )
         for (instance, region), named in groups.items()
-        for number, ((gpu, gpus), own) in enumerate(named.items())
+        for number, (gpus, own) in enumerate(named.items())
     ]
 
 
@@ -461,7 +468,7 @@ def _offer(machine: _Machine, *, source: str, as_of: str) -> Offer:
         spot_high_usd_per_hour=_shortened(max(spots, default=None)),
         as_of=as_of,
         source=source,
-        doubts=_doubts({*words, *machine.gpu.doubts, *_machine_words(machine)}),
+        doubts=_doubts({*words, *machine.doubts, *_machine_words(machine)}),
         host=first.host if len(machine.listings) == 1 else None,
     )
 
@@ -469,7 +476,7 @@ def _offer(machine: _Machine, *, source: str, as_of: str) -> Offer:
 def _regional_prices(machine: _Machine) -> tuple[float | None, list[float], set[str]]:
     """The price of a region, the spot prices of its zones that save something, and doubts."""
     zones = machine.zone_prices().values()
-    asked = {_lower(one.price_usd_per_hour, None) for one in machine.listings} - {None}
+    asked = {_usable(one.price_usd_per_hour, one) for one in machine.listings} - {None}
     price = min((usd for usd, _ in zones if usd is not None), default=None)
     listed = [spot for _, spot in zones if spot is not None]
     spots = [spot for spot in listed if price is None or spot < NO_SAVING_FRACTION * price]
@@ -486,7 +493,8 @@ def _machine_words(machine: _Machine) -> Iterator[str]:
     """What the listings, the provider and the machine's own name say against it."""
     for one in machine.listings:
         yield from one.doubts
-    yield from quirk_values(ANY_CATALOGUE, machine.provider, "doubt", machine.instance)
+    own_name = machine.listings[0].instance
+    yield from quirk_values(ANY_CATALOGUE, machine.provider, "doubt", own_name)
     if _counts_otherwise(machine.listings[0]):
         yield "count differs"
     if any(_aws_zone_group(one) for one in machine.listings):

@@ -357,7 +357,8 @@ class _Refresh:
             return _Answer(question=question, state="kept", reason=_ABSENT)
         cited = reply.address or question.source.name
         listed = price_list(read.listings, source=cited, as_of=self.now[:10])
-        why = None if self.accept else _refused(question, read, listed)
+        good = () if self.accept else question.offers_before
+        why = _refused(question, read, listed, good)
         if why is not None:
             return _Answer(question=question, state="refused", reason=_plain(why))
         prices = self._prices(question, read, listed)
@@ -374,7 +375,7 @@ class _Refresh:
             return _Answer(
                 question=question, state="unchanged", prices=kept, validators=reply.validators
             )
-        doubted = doubted_by_past(prices.offers, question.offers_before)
+        doubted = doubted_by_past(prices.offers, good)
         return _Answer(
             question=question,
             state="unchanged" if is_same else "fresh",
@@ -482,15 +483,18 @@ def _unread(read: ReadListings) -> Iterator[str]:
         yield f"{len(read.failed)} of {read.rows} rows could not be read: {first}"
 
 
-def _refused(question: _Question, read: ReadListings, listed: PriceList) -> str | None:
-    """Why a reply is refused whole."""
+def _refused(
+    question: _Question, read: ReadListings, listed: PriceList, good: Sequence[Offer]
+) -> str | None:
+    """Why a reply is refused whole, beside the last good offers."""
     if not listed.offers and not listed.unknown:
         return "It lists no machine with a GPU."
     return refusal(
         read,
         listed,
-        question.offers_before,
+        good,
         is_market=getattr(question.source, "is_market", False),
+        is_first=question.before is None,
     )
 
 
@@ -506,8 +510,8 @@ def day_of_prices(
 ) -> str:
     """The day that prices which were fetched now are of, YYYY-MM-DD.
 
-    1. What the source says its data are of (`modified`), but no day that is still to come. A
-       source that asks the provider itself says the day it was asked.
+    1. What the source says its data are of (`modified`), but no day that is still to come: the
+       day that gpuhunt's catalogue was made, the day a provider itself was asked.
     2. Else, where every price is what it was in the last good list (`before`), the day of that
        list; where nothing was kept yet and every price is as in the snapshot (`bundled`), the day
        of its offers. A list that nobody renews does not become new by being fetched again.

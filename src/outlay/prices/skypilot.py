@@ -7,6 +7,7 @@ GPUs apart from their hosts. Where a cloud's file is odd, `data/catalogue_quirks
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import math
 import os
@@ -22,7 +23,13 @@ from outlay.currency import usd_per_unit
 from outlay.errors import ProviderError
 from outlay.facts import rows_of
 from outlay.prices.listing import Listing
-from outlay.prices.price_list import ANY_CATALOGUE, is_no_gpu, not_gpus_note, quirk_values
+from outlay.prices.price_list import (
+    ABSURD_USD_PER_GPU_HOUR,
+    ANY_CATALOGUE,
+    is_no_gpu,
+    not_gpus_note,
+    quirk_values,
+)
 from outlay.prices.sources import ReadListings, Reply, Unreadable, Validators
 from outlay.units import GIB, MIB
 
@@ -59,8 +66,6 @@ _MOST_FAILED = 10_000
 _QUOTED = 40
 """Characters of a bad cell or file that a message repeats."""
 
-# Assumes: no GPU costs as much; the dearest of 2026 was $26 an hour (AWS, B300 in Seoul).
-_ABSURD_USD_PER_GPU_HOUR = 10_000.0
 _MOST_GPUS = 1024.0
 # Assumes: pods of one GPU type have about the same RAM for each GPU.
 _UNLIKELY_RAM_FACTOR = 1.5
@@ -74,6 +79,7 @@ class SkyPilotCatalogue:
     """SkyPilot's hosted catalogue as a price source."""
 
     name = NAME
+    takes_any_provider = True
 
     def __init__(self, rate_day: str | None = None) -> None:
         """`rate_day`: the day of the exchange rates that euros are converted at; None: the newest
@@ -85,14 +91,22 @@ class SkyPilotCatalogue:
         return CLOUDS
 
     def ask(self, provider: str, downloader: Downloader, known: Validators | None) -> Reply | None:
-        """A cloud's file; None where it has not changed since `known`."""
+        """A cloud's file; None where it has not changed since `known`.
+
+        When a server says it was put there tells nothing of its age: mirrors copy lists that
+        nobody has renewed for years. A file that is still what it was at a
+        snapshot has the day on which it had changed then.
+        """
         first, *others = _VERSIONS.get(provider, ("v8",))
         try:
-            return downloader.get(_address(first, provider, "vms.csv"), known)
+            reply = downloader.get(_address(first, provider, "vms.csv"), known)
         except ProviderError as error:
             if not others or not _is_missing(error):
                 raise
-        return downloader.get(_address(others[0], provider, "vms.csv"), known)
+            reply = downloader.get(_address(others[0], provider, "vms.csv"), known)
+        if reply is None:
+            return None
+        return replace(reply, modified=_day_of_content(provider, reply.data))
 
     def read(self, provider: str, data: bytes) -> ReadListings:
         """The listings in a cloud's file."""
@@ -101,6 +115,19 @@ class SkyPilotCatalogue:
         for line, cells in table.rows():
             reader.take(line, cells)
         return reader.listings()
+
+
+def _day_of_content(provider: str, data: bytes) -> str:
+    """The day on which a cloud's file had become what it is; empty where that is not known."""
+    digest = hashlib.sha256(data).hexdigest()
+    return next(
+        (
+            row["changed"]
+            for row in rows_of("catalogue_files.csv")
+            if (row["catalogue"], row["provider"], row["sha256"]) == (NAME, provider, digest)
+        ),
+        "",
+    )
 
 
 def new_clouds(downloader: Downloader) -> tuple[str, ...]:
@@ -414,7 +441,7 @@ def _price(text: str, gpus: float, what: str, problems: list[str]) -> float | No
     if value is None or value <= 0:
         problems.append(f"{_quoted(text)} is no {what}")
         return None
-    if value / gpus > _ABSURD_USD_PER_GPU_HOUR:
+    if value / gpus > ABSURD_USD_PER_GPU_HOUR:
         problems.append(f"a {what} of {value:g} an hour is no price for {gpus:g} GPUs")
         return None
     return value

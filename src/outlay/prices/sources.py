@@ -37,11 +37,12 @@ class Reply:
     """Where it was read, to be cited; no key or password in it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable(Exception):
     """A reply that is not what the source gives: refused whole, with the reason in plain words."""
 
-    reason: str
+    def __init__(self, *, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
