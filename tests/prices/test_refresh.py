@@ -445,6 +445,18 @@ def test_the_day_of_prices(case):
     assert found == day.expected
 
 
+def test_no_price_is_of_a_day_to_come():
+    fetched = prices(offer(), fetched_at="2026-06-01T08:00:00Z", as_of="2026-06-01")
+    bundled = (offer(as_of="2026-08-22"),)
+    assert day_of_prices(fetched, bundled=bundled) == "2026-06-01"
+
+
+def test_a_snapshot_of_later_is_not_what_was_there_before():
+    source = StandIn(name="skypilot", answers={"lambda": rows(2.0)})  # 3 machines, bundled are 22
+    assert states(refreshed(source))["lambda"][0] == "refused"
+    assert states(refreshed(source, now="2026-06-01T08:00:00Z"))["lambda"][0] == "fresh"
+
+
 def test_a_machine_more_or_one_less_is_a_renewed_list():
     one, other = offer("a"), offer("b")
     before = prices(one, other)

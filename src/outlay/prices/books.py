@@ -25,6 +25,7 @@ from typing import Any
 
 from outlay.errors import InputError, NotKnown, PriceStoreFailed
 from outlay.facts import assumed, newest, rows_of
+from outlay.files import PRICE_LISTS, data_folder
 from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.catalog import (
     bundled_offers,
@@ -55,7 +56,6 @@ from outlay.prices.checks import (
 )
 from outlay.prices.history import MonthlyPrice, bundled_history, month_end
 from outlay.prices.listing import ProviderPrices, ZonePrice
-from outlay.prices.own_lists import discounted, own_first, own_offers, unknown_own_offers
 from outlay.prices.price_store import (
     PastPrice,
     PriceStore,
@@ -211,6 +211,10 @@ def _market(lists: Sequence[ProviderPrices], store: PriceStore) -> SpotMarket:
 
 def _with_own_lists(book: PriceBook, today: str) -> PriceBook:
     """A book with one's own offers first, and with what was agreed off all others."""
+    if not (data_folder() / PRICE_LISTS).exists():  # what reads lists takes a while to import
+        return book
+    from outlay.prices.own_lists import discounted, own_first, own_offers, unknown_own_offers
+
     own, unknown = own_offers(today), unknown_own_offers(today)
     listed = snapshot_offers() if book.kind == "bundled" else book.listed
     priced = discounted(own_first(own, listed), today)
@@ -953,6 +957,8 @@ def source_comparison(
 
     `gpu` is any usual spelling, or a range of memory (`24GB..48GB`); `gpus`: so many of them.
     """
+    from outlay.prices.own_lists import own_offers
+
     with PriceStore() as store:
         refreshed = store.current()
     lists = [
