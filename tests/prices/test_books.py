@@ -323,7 +323,7 @@ def book_of(freshness: dict[str, str], confirmed: dict[str, str] | None = None) 
         ),
         (
             book_of({"aws": "2026-10-01"}, {"aws": "2026-10-01"}),
-            "prices of aws 2026-10-01: `outlay prices refresh` renews them",
+            "refreshed prices, 47 days old: `outlay prices refresh` renews them",
         ),
     ],
 )

@@ -123,7 +123,6 @@ def _by_provider_of(offers: Iterable[Offer]) -> dict[str, list[Offer]]:
     return grouped
 
 
-@cache
 def snapshot_date() -> str:
     """The day of the bundled price snapshot, YYYY-MM-DD."""
     return newest("offers").removeprefix("offers_").removesuffix(".csv")

@@ -713,6 +713,7 @@ def _continued(
         lists.setdefault(prices.provider, prices)
     quotes = {key: zones for key, zones in before.items() if key[0] not in lists}
     seen = _sightings(lists, past)
+    snapshot_week = _week_of(snapshot_date())
     with_shares = {key[0] for key, zones in before.items() if any(z.share for z in zones)}
     for provider, prices in lists.items():
         has_shares = bool(prices.zones) or provider in with_shares
@@ -723,7 +724,9 @@ def _continued(
             known = _quote_before(before, key, listed.zone)
             place = (listed.instance, listed.region, listed.zone)
             weeks = seen[provider].weeks_of(place, last_days)
-            quote = _quote_of(listed, known, weeks, has_share=has_shares)
+            quote = _quote_of(
+                listed, known, weeks, has_share=has_shares, snapshot_week=snapshot_week
+            )
             grouped.setdefault(key, []).append(quote)
         quotes.update(grouped)
     return quotes
@@ -843,7 +846,12 @@ def _log_share(price_usd: float | None, spot_usd: float | None) -> float | None:
 
 
 def _quote_of(
-    listed: ZonePrice, before: ZoneQuote | None, weeks: Sequence[_Week], *, has_share: bool
+    listed: ZonePrice,
+    before: ZoneQuote | None,
+    weeks: Sequence[_Week],
+    *,
+    has_share: bool,
+    snapshot_week: int,
 ) -> ZoneQuote:
     """A zone's price of now, with its past up to now."""
     log_share = _log_share(listed.price_usd_per_hour, listed.spot_usd_per_hour)
@@ -858,8 +866,7 @@ def _quote_of(
     )
     if before is None:
         return _with_past(quote, _NOTHING_KNOWN, weeks) if len(weeks) > 1 else quote
-    snapshot = _week_of(snapshot_date())
-    new = [week for week in weeks if week.number > snapshot]
+    new = [week for week in weeks if week.number > snapshot_week]
     quote = replace(
         quote,
         weeks=before.weeks,
@@ -867,7 +874,7 @@ def _quote_of(
         mean_share=before.mean_share,
         weekly_change=before.weekly_change,
     )
-    return _with_past(quote, _known_before(before, snapshot), new) if new else quote
+    return _with_past(quote, _known_before(before, snapshot_week), new) if new else quote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
