@@ -9,6 +9,7 @@ called, in a transaction for each source and provider.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import queue
 import re
@@ -19,7 +20,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
-from outlay.errors import InputError, MissingCredentials, NotKnown, OutlayError
+from outlay.errors import (
+    InputError,
+    MissingCredentials,
+    NotKnown,
+    OutlayError,
+    PriceStoreFailed,
+)
 from outlay.offers.catalog import snapshot_date, snapshot_offers
 from outlay.offers.offer import Offer
 from outlay.offers.terms import all_terms
@@ -107,7 +114,8 @@ def refresh_prices(
         done = _without_absent(guesses, refresh.attempts(guesses))
         done += refresh.attempts([one for one in questions if not one.is_guess])
         if any(attempt.state in ("fresh", "unchanged") for attempt in done):
-            keep_book(kept)
+            with contextlib.suppress(PriceStoreFailed):  # else commands put it together themselves
+                keep_book(kept)
     order = list(by_name)
     done.sort(key=lambda one: order.index((one.source, one.provider)))
     return [*silent, *done]
