@@ -209,6 +209,12 @@ def test_unknown_gpus_new_providers_and_bad_rows_are_named_and_kept():
         assert [change.gpu for change in store.past(["H900"])] == ["H900"]
 
 
+def test_a_list_of_unknown_gpus_alone_is_kept():
+    [attempt] = refreshed(StandIn(answers={"lambda": [{"instance": "new", "gpu": "H900"}]}))
+    assert (attempt.state, attempt.offers) == ("fresh", 0)
+    assert attempt.unknown_gpus == ("H900",)
+
+
 def test_a_source_that_cannot_say_whom_it_has():
     class Broken(StandIn):
         def providers(self) -> tuple[str, ...]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from outlay.prices.spot_advisor import (
     interruption_risks,
     kept_interruptions,
     read,
-    replace_interruptions,
+    refresh_interruptions,
 )
 
 ADVISED = (Path(__file__).parent / "data" / "spot_advisor.json").read_bytes()
@@ -44,8 +42,8 @@ def a_bucket(
     )
 
 
-def kept(*buckets: InterruptionBucket, at: str = AT, changed: str = "") -> Interruptions:
-    return Interruptions(at=at, validators=Validators(last_modified=changed), buckets=buckets)
+def kept(*buckets: InterruptionBucket, as_of: str = "2026-11-16") -> Interruptions:
+    return Interruptions(as_of=as_of, validators=Validators(), buckets=buckets)
 
 
 # --- reading ---
@@ -134,41 +132,51 @@ class _Answers:
         raise AssertionError("it is a file")
 
 
-def test_it_is_asked_for_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers, known = _Answers(), Validators(etag="a")
-    assert spot_advisor.ask(answers, None) == Reply(data=ADVISED)
-    monkeypatch.setenv("OUTLAY_SPOT_ADVISOR", "http://localhost:1/advisor.json")
-    assert spot_advisor.ask(answers, known) is None
-    assert answers.asked == [
-        (spot_advisor.ADDRESS, None),
-        ("http://localhost:1/advisor.json", known),
-    ]
-
-
 # --- keeping ---
 
 
-def test_what_was_kept_comes_back_and_is_replaced_whole() -> None:
-    database = sqlite3.connect(":memory:")
-    assert kept_interruptions(database) is None
-    validators = Validators(etag='"x"', last_modified="Mon, 16 Nov 2026 10:00:00 GMT")
-    replace_interruptions(database, [a_bucket(), a_bucket("p3.8xlarge")], AT, validators)
-    later = replace(a_bucket("g6.xlarge"), high_fraction_per_month=None)
-    replace_interruptions(database, [later], "2026-11-17T08:00:00Z", validators)
-    assert kept_interruptions(database) == Interruptions(
-        at="2026-11-17T08:00:00Z", validators=validators, buckets=(later,)
-    )
+class Answering:
+    """A downloader with one answer."""
+
+    def __init__(self, reply: Reply | None) -> None:
+        self.reply = reply
+        self.asked: list[tuple[str, Validators | None]] = []
+
+    def get(self, address: str, known: Validators | None = None, **_: Any) -> Reply | None:
+        self.asked.append((address, known))
+        return self.reply
 
 
-def test_what_cannot_be_kept_leaves_the_last_good_ones() -> None:
-    database = sqlite3.connect(":memory:")
-    replace_interruptions(database, [a_bucket()], AT, Validators())
-    with pytest.raises(sqlite3.IntegrityError):
-        replace_interruptions(database, [a_bucket("p3.8xlarge"), a_bucket("p3.8xlarge")], AT,
-                              Validators())  # fmt: skip
-    found = kept_interruptions(database)
-    assert found is not None
-    assert found.buckets == (a_bucket(),)
+def test_a_refresh_keeps_what_is_good_and_asks_whether_it_changed() -> None:
+    validators = Validators(etag='"x"', address=spot_advisor.ADDRESS)
+    answering = Answering(Reply(data=ADVISED, validators=validators, modified="2026-11-15"))
+    attempt = refresh_interruptions(answering, AT)
+    assert (attempt.state, attempt.offers, attempt.as_of) == ("fresh", 4, "2026-11-15")
+    found = kept_interruptions()
+    assert found == Interruptions(as_of="2026-11-15", validators=validators, buckets=read(ADVISED))
+    answering.reply = None
+    assert refresh_interruptions(answering, AT).state == "unchanged"
+    assert answering.asked[1] == (spot_advisor.ADDRESS, validators)
+
+
+def test_the_day_of_the_file_or_of_asking() -> None:
+    attempt = refresh_interruptions(Answering(Reply(data=ADVISED, modified="2099-11-01")), AT)
+    assert attempt.as_of == "2026-11-16"
+    assert refresh_interruptions(Answering(Reply(data=ADVISED)), AT).as_of == "2026-11-16"
+
+
+def test_what_is_no_such_file_leaves_the_last_good_one() -> None:
+    refresh_interruptions(Answering(Reply(data=ADVISED)), AT)
+    attempt = refresh_interruptions(Answering(Reply(data=b"<html>")), AT)
+    assert (attempt.state, attempt.offers) == ("refused", 4)
+    assert kept_interruptions() is not None
+
+
+def test_a_damaged_file_is_none() -> None:
+    refresh_interruptions(Answering(Reply(data=ADVISED)), AT)
+    path = spot_advisor._path()
+    path.write_bytes(path.read_bytes()[:-40])
+    assert kept_interruptions() is None
 
 
 # --- into plans ---

@@ -116,6 +116,7 @@ def known_provider(name: str, others: tuple[str, ...] = ()) -> str:
     return by_name[name.lower()]
 
 
+@cache
 def as_known_provider(name: str) -> str:
     """The table's spelling of a provider's name, or the name itself where nobody knows it."""
     try:

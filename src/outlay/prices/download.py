@@ -24,7 +24,8 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email.utils import format_datetime, parsedate_to_datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -192,13 +193,34 @@ class HttpDownloader:
         """What lies at an address; None where it has not changed since `known`."""
         path = local_path(address)
         if path is not None:
-            return _from_disk(path, known, largest_bytes)
+            return _from_disk(path, largest_bytes)
         asked = {"Accept-Encoding": "gzip"}
-        if known is not None and known.etag:
+        # By the entity tag alone: a mirror's day of a file is that of its copy, so that a newer
+        # list in the place of an older one may have the same or an earlier one.
+        if known is not None and known.etag and known.address == redacted(address):
             asked["If-None-Match"] = known.etag
-        if known is not None and known.last_modified:
-            asked["If-Modified-Since"] = known.last_modified
         return self._ask("GET", address, asked, headers or {}, None, largest_bytes)
+
+    def answers(self, address: str) -> None:
+        """Ask an address and read nothing of the reply; a `ProviderError` where it fails."""
+        path = local_path(address)
+        if path is not None:
+            _from_disk(path, LARGEST_BYTES)
+            return
+        if self.offline or is_offline():
+            refuse_offline(redacted(address))
+        question = _Question(
+            method="GET",
+            address=address,
+            headers={"User-Agent": _user_agent()},
+            secret_headers={},
+            body=None,
+            largest_bytes=0,
+            ends_at=time.monotonic() + self.patience.total_s,
+        )
+        with _answer(question, address, self.patience) as answer:
+            if answer.status_code >= HTTPStatus.BAD_REQUEST:
+                raise question.error(f"It answers {answer.status_code} {answer.reason}.")
 
     def post(self, address: str, body: object, *, largest_bytes: int = LARGEST_BYTES) -> Reply:
         """The answer to a question in JSON."""
@@ -411,17 +433,17 @@ def _read(question: _Question, answer: requests.Response) -> Reply | None:
     _check_type(question, answer)
     data = b"".join(_body(question, answer))
     _check_content(question.error, data)
-    last_modified = answer.headers.get("Last-Modified", "")
+    address = redacted(question.address)
     return Reply(
         data=data,
-        validators=Validators(etag=answer.headers.get("ETag", ""), last_modified=last_modified),
-        modified=_day(last_modified),
-        address=redacted(question.address),
+        validators=Validators(etag=answer.headers.get("ETag", ""), address=address),
+        modified=_day(answer.headers.get("Last-Modified", "")),
+        address=address,
     )
 
 
 def _is_conditional(question: _Question) -> bool:
-    return not question.headers.keys().isdisjoint(("If-None-Match", "If-Modified-Since"))
+    return "If-None-Match" in question.headers
 
 
 def _day(http_date: str) -> str:
@@ -674,8 +696,8 @@ def local_path(address: str) -> Path | None:
     return Path(url2pathname(parts.path))
 
 
-def _from_disk(path: Path, known: Validators | None, largest_bytes: int) -> Reply | None:
-    """A file as a reply; None where it is the one that is known."""
+def _from_disk(path: Path, largest_bytes: int) -> Reply:
+    """A file as a reply."""
 
     def error(why: str, fix: str = "Check the mirror that is set.") -> ProviderError:
         return _no_prices(str(path), why, fix)
@@ -684,9 +706,6 @@ def _from_disk(path: Path, known: Validators | None, largest_bytes: int) -> Repl
         about = path.stat()
         if not stat.S_ISREG(about.st_mode):
             raise error("It is no file.")
-        etag = f'"{about.st_mtime_ns:x}-{about.st_size:x}"'
-        if known is not None and known.etag == etag:
-            return None
         with path.open("rb") as file:
             data = file.read(largest_bytes + 1)
     except FileNotFoundError:
@@ -698,9 +717,4 @@ def _from_disk(path: Path, known: Validators | None, largest_bytes: int) -> Repl
         raise error(f"It has more than {largest_bytes:,} bytes: no list is that long.")
     _check_content(error, data)
     changed = datetime.fromtimestamp(about.st_mtime, UTC)
-    return Reply(
-        data=data,
-        validators=Validators(etag=etag, last_modified=format_datetime(changed, usegmt=True)),
-        modified=changed.date().isoformat(),
-        address=str(path),
-    )
+    return Reply(data=data, modified=changed.date().isoformat(), address=str(path))

@@ -127,6 +127,12 @@ class GpuhuntCatalogue:
         return reader.listings(remarks)
 
 
+def live_providers() -> tuple[str, ...]:
+    """The providers that gpuhunt asks itself, as outlay names them."""
+    names = [name for name in _live() if name not in ASKED_OTHERWISE]
+    return tuple(OUR_NAMES.get(name, name) for name in names)
+
+
 def missing_variable(provider: str) -> str | None:
     """The variable whose absence keeps a live provider from being asked; None where none does."""
     name = _their_name(provider)
@@ -174,10 +180,19 @@ def _their_name(provider: str) -> str:
 # --- published catalogues ---
 
 
+def _base() -> str:
+    own = os.environ.get("OUTLAY_GPUHUNT_CATALOG")
+    return (own or str(_library("catalog", "CATALOG_URL"))).rstrip("/")
+
+
+def check_address() -> str:
+    """Something small that is there as long as the catalogues are."""
+    return f"{_base()}/{_published()[0]}/version"
+
+
 def _ask_published(name: str, downloader: Downloader, known: Validators | None) -> Reply | None:
     """A provider's newest catalogue, if it is not the known one."""
-    own = os.environ.get("OUTLAY_GPUHUNT_CATALOG")
-    base = (own or str(_library("catalog", "CATALOG_URL"))).rstrip("/")
+    base = _base()
     address = f"{base}/{name}/version"
     said = downloader.get(address, largest_bytes=4096)
     newest = "" if said is None else said.data.decode("utf-8", "replace").strip()
@@ -187,13 +202,13 @@ def _ask_published(name: str, downloader: Downloader, known: Validators | None) 
             why=f"It says {newest[:40]!r}, which is no version.",
             fix="Check OUTLAY_GPUHUNT_CATALOG, or try again later.",
         )
-    if known is not None and known.version == newest:
+    if known is not None and (known.address, known.version) == (redacted(base), newest):
         return None
     zipped = downloader.get(f"{base}/{name}/{newest}/catalog.zip", largest_bytes=_LARGEST_ZIP)
     assert zipped is not None  # nothing conditional was asked
     return Reply(
         data=zipped.data,
-        validators=Validators(version=newest),
+        validators=Validators(address=redacted(base), version=newest),
         modified=_day_of(newest) or zipped.modified,
         address=zipped.address,
     )

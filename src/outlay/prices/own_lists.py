@@ -623,7 +623,8 @@ def _source(name: str, said: str, rate: str = "") -> str:
     return f"your price list {name}{f': {said}' if said else ''}{f'; {rate}' if rate else ''}"
 
 
-def _gpu_name(spelling: str, provider: str | None = None) -> tuple[str, bool]:
+@lru_cache(maxsize=1024)
+def _gpu_name(spelling: str, provider: str) -> tuple[str, bool]:
     """What outlay calls a GPU and whether it knows it; else the spelling itself."""
     try:
         return find_gpu(spelling, provider).meaning, True
@@ -1134,13 +1135,18 @@ def _rates_summary(today: str) -> ListSummary:
     )
 
 
+def rates_address() -> str:
+    """Where exchange rates are read."""
+    return os.environ.get("OUTLAY_RATES") or RATES_ADDRESS
+
+
 def refresh_rates(downloader: Downloader, now: str) -> Attempt:
     """Ask for today's exchange rates and keep them where they are good; what happened.
 
     `now` is UTC, `2026-11-16T20:15:00Z`. `offers` of the attempt are the currencies that have a
     rate on the newest day. What is at hand stays where nothing better comes.
     """
-    address = os.environ.get("OUTLAY_RATES") or RATES_ADDRESS
+    address = rates_address()
     known = known_rates()
     try:
         reply = downloader.get(address, _last_validators(address), largest_bytes=LARGEST_BYTES)
@@ -1179,7 +1185,7 @@ def _last_validators(address: str) -> Validators | None:
         kept = json.loads(_validators_file().read_bytes())
         if not rates_file().exists() or kept["address"] != address:
             return None
-        return Validators(etag=str(kept["etag"]), last_modified=str(kept["last_modified"]))
+        return Validators(etag=str(kept["etag"]), address=redacted(address))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -1188,6 +1194,5 @@ def _keep_validators(address: str, validators: Validators) -> None:
     kept = {
         "address": address,
         "etag": validators.etag,
-        "last_modified": validators.last_modified,
     }
     write_whole(_validators_file(), json.dumps(kept).encode())

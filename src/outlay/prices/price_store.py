@@ -156,7 +156,7 @@ class PriceStore:
                     prices.as_of,
                     prices.fetched_at,
                     validators.etag,
-                    validators.last_modified,
+                    validators.address,
                     validators.version,
                     _made_by(),
                     _packed(prices),
@@ -176,7 +176,7 @@ class PriceStore:
         changes = {"fetched_at": attempt.at}
         if validators is not None:
             changes["etag"] = validators.etag
-            changes["last_modified"] = validators.last_modified
+            changes["address"] = validators.address
             changes["version"] = validators.version
         set_all = ", ".join(f"{column} = :{column}" for column in changes)
         with self._transaction() as file:
@@ -282,12 +282,12 @@ class PriceStore:
         """What the source said of its last good reply; None where the reply is to be read again,
         as another version of outlay read it."""
         rows = self._rows(
-            "SELECT etag, last_modified, version FROM provider_prices "
+            "SELECT etag, address, version FROM provider_prices "
             "WHERE source = ? AND provider = ? AND made_by = ?",
             (source, provider, _made_by()),
         )
-        for etag, last_modified, version in rows:
-            return Validators(etag=etag, last_modified=last_modified, version=version)
+        for etag, address, version in rows:
+            return Validators(etag=etag, address=address, version=version)
         return None
 
     def current(self) -> list[ProviderPrices]:
@@ -431,7 +431,7 @@ def _made_by() -> str:
 _TABLES = (
     """CREATE TABLE provider_prices (
         source TEXT NOT NULL, provider TEXT NOT NULL, as_of TEXT NOT NULL, fetched_at TEXT NOT NULL,
-        etag TEXT NOT NULL, last_modified TEXT NOT NULL, version TEXT NOT NULL,
+        etag TEXT NOT NULL, address TEXT NOT NULL, version TEXT NOT NULL,
         made_by TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (source, provider))""",
     """CREATE TABLE attempts (
         id INTEGER PRIMARY KEY, source TEXT NOT NULL, provider TEXT NOT NULL, at TEXT NOT NULL,

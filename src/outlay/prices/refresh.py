@@ -501,7 +501,9 @@ def _refused(
         read,
         listed,
         good,
-        is_market=getattr(question.source, "is_market", False),
+        is_market=any(
+            doubt.word == "single host" for offer in listed.offers[:1] for doubt in offer.doubts
+        ),
         is_first=question.before is None,
     )
 

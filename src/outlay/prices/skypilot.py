@@ -130,9 +130,14 @@ def _day_of_content(provider: str, data: bytes) -> str:
     )
 
 
+def check_address() -> str:
+    """Something small that is there as long as the catalogue is."""
+    return _address("v8", "common", "accelerators.csv")
+
+
 def new_clouds(downloader: Downloader) -> tuple[str, ...]:
     """Clouds that the catalogue's list of accelerators names and outlay does not know yet."""
-    reply = downloader.get(_address("v8", "common", "accelerators.csv"))
+    reply = downloader.get(check_address())
     text = "" if reply is None else reply.data.decode("utf-8", "replace")
     named = {name.lower() for line in text.splitlines() for name in _CLOUD.findall(line)}
     return tuple(sorted(named - set(CLOUDS)))

@@ -20,7 +20,8 @@ class Validators:
     """What a source said of its last reply, to ask whether it has changed since (RFC 9110, 13)."""
 
     etag: str = ""
-    last_modified: str = ""
+    address: str = ""
+    """Where it was read: what is said of a reply holds at that place alone."""
     version: str = ""
     """The source's own name of the reply, where it has one (gpuhunt's catalogue version)."""
 

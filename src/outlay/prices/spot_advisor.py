@@ -15,23 +15,27 @@ from __future__ import annotations
 import json
 import os
 import re
-import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
+from datetime import date
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outlay.errors import ProviderError
 from outlay.facts import newest, rows_of
+from outlay.files import data_folder, to_json, write_whole
 from outlay.offers.catalog import snapshot_offers
 from outlay.offers.offer import SpotRisk
 from outlay.offers.price_book import OfferIdentity
 from outlay.offers.spot import bucket_risk
-from outlay.prices.sources import Reply, Unreadable, Validators
+from outlay.prices.price_store import Attempt, State
+from outlay.prices.sources import Unreadable, Validators
 
 if TYPE_CHECKING:
     from outlay.prices.download import Downloader
 
+NAME = "spot-advisor"
 PROVIDER = "aws"
 ADDRESS = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
 SYSTEM = "Linux"
@@ -54,9 +58,9 @@ class InterruptionBucket:
 # --- asking and reading ---
 
 
-def ask(downloader: Downloader, known: Validators | None) -> Reply | None:
-    """The file; None where it has not changed since `known`."""
-    return downloader.get(os.environ.get("OUTLAY_SPOT_ADVISOR") or ADDRESS, known)
+def address() -> str:
+    """Where the file is read."""
+    return os.environ.get("OUTLAY_SPOT_ADVISOR") or ADDRESS
 
 
 def read(data: bytes) -> tuple[InterruptionBucket, ...]:
@@ -140,96 +144,74 @@ def _index(row: object) -> int:
 
 # --- keeping them ---
 
-_BUCKETS_TABLE = """
-CREATE TABLE IF NOT EXISTS interruptions (
-    instance TEXT NOT NULL, region TEXT NOT NULL, low REAL NOT NULL, high REAL,
-    PRIMARY KEY (instance, region)
-) WITHOUT ROWID"""
-_HEAD_TABLE = """
-CREATE TABLE IF NOT EXISTS interruptions_head (
-    one INTEGER PRIMARY KEY CHECK (one = 1),
-    at TEXT NOT NULL, etag TEXT NOT NULL, last_modified TEXT NOT NULL, version TEXT NOT NULL
-)"""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruptions:
     """The last good buckets that were kept."""
 
-    at: str
-    """When AWS was asked: UTC, `2026-11-16T20:15:00Z`."""
+    as_of: str
+    """The day they are of: when AWS says the file last changed, else when it was asked."""
     validators: Validators
     buckets: tuple[InterruptionBucket, ...]
 
-    @property
-    def as_of(self) -> str:
-        """The day they are of: when AWS says the file last changed, else when it was asked."""
-        try:
-            changed = parsedate_to_datetime(self.validators.last_modified)
-        except (TypeError, ValueError):
-            return self.at[:10]
-        return min(changed.date().isoformat(), self.at[:10])
 
+def refresh_interruptions(downloader: Downloader, now: str) -> Attempt:
+    """Ask for today's buckets and keep them where they are good; what happened.
 
-def replace_interruptions(
-    database: sqlite3.Connection,
-    buckets: Iterable[InterruptionBucket],
-    at: str,
-    validators: Validators,
-) -> None:
-    """Put buckets in the place of the last good ones; all or nothing.
-
-    In a transaction of its own, unless the connection is in one already.
+    `now` is UTC, `2026-11-16T20:15:00Z`. `offers` of the attempt are machine types and regions.
     """
-    rows = [
-        (row.instance, row.region, row.low_fraction_per_month, row.high_fraction_per_month)
-        for row in buckets
-    ]
-    own = not database.in_transaction
-    if own:
-        database.execute("BEGIN IMMEDIATE")
+    kept = kept_interruptions()
     try:
-        database.execute(_BUCKETS_TABLE)
-        database.execute(_HEAD_TABLE)
-        database.execute("DELETE FROM interruptions")
-        database.executemany("INSERT INTO interruptions VALUES (?, ?, ?, ?)", rows)
-        database.execute(
-            "INSERT OR REPLACE INTO interruptions_head VALUES (1, ?, ?, ?, ?)",
-            (at, validators.etag, validators.last_modified, validators.version),
-        )
-    except BaseException:
-        if own:
-            database.execute("ROLLBACK")
-        raise
-    if own:
-        database.execute("COMMIT")
+        reply = downloader.get(address(), None if kept is None else kept.validators)
+        if reply is None:
+            return _attempt("unchanged", now, kept)
+        as_of = min(reply.modified or now[:10], now[:10])
+        asked = Interruptions(as_of=as_of, validators=reply.validators, buckets=read(reply.data))
+    except Unreadable as error:
+        return _attempt("refused", now, kept, error.reason)
+    except ProviderError as error:
+        return _attempt("kept", now, kept, str(error))
+    is_same = kept is not None and kept.buckets == asked.buckets
+    keep_interruptions(asked)
+    return _attempt("unchanged" if is_same else "fresh", now, asked)
 
 
-def kept_interruptions(database: sqlite3.Connection) -> Interruptions | None:
-    """The last good buckets; None where none were kept."""
-    try:
-        head = database.execute(
-            "SELECT at, etag, last_modified, version FROM interruptions_head"
-        ).fetchone()
-    except sqlite3.OperationalError:  # nothing was kept yet
-        return None
-    if head is None:
-        return None
-    at, etag, last_modified, version = head
-    rows = database.execute("SELECT instance, region, low, high FROM interruptions")
-    return Interruptions(
-        at=at,
-        validators=Validators(etag=etag, last_modified=last_modified, version=version),
-        buckets=tuple(
-            InterruptionBucket(
-                instance=instance,
-                region=region,
-                low_fraction_per_month=low,
-                high_fraction_per_month=high,
-            )
-            for instance, region, low, high in rows
-        ),
+def _attempt(
+    state: State, now: str, kept: Interruptions | None, reason: str | None = None
+) -> Attempt:
+    return Attempt(
+        source=NAME,
+        provider=PROVIDER,
+        at=now,
+        state=state,
+        offers=0 if kept is None else len(kept.buckets),
+        as_of=None if kept is None else kept.as_of,
+        reason=reason,
     )
+
+
+def keep_interruptions(kept: Interruptions) -> None:
+    """Put buckets in the place of the last good ones; all or nothing."""
+    path = _path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(to_json(kept)).encode())
+
+
+def kept_interruptions() -> Interruptions | None:
+    """The last good buckets; None where none were kept, or the file is not readable."""
+    try:
+        content = json.loads(_path().read_bytes())
+        return Interruptions(
+            as_of=date.fromisoformat(content["as_of"]).isoformat(),
+            validators=Validators(**content["validators"]),
+            buckets=tuple(InterruptionBucket(**row) for row in content["buckets"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _path() -> Path:
+    return data_folder() / "spot_interruptions.json"
 
 
 # --- what a price book is given ---

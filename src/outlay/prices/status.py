@@ -162,7 +162,7 @@ def source_statuses(answers: Answers | None) -> list[SourceStatus]:
     """Whether each source answers, all asked at once."""
     addresses = source_addresses()
     with ThreadPoolExecutor(len(addresses)) as threads:
-        return list(threads.map(lambda pair: _status(*pair, answers), addresses.items()))
+        return list(threads.map(lambda name: _status(name, addresses[name], answers), addresses))
 
 
 def _status(source: str, address: str, answers: Answers | None) -> SourceStatus:
@@ -211,14 +211,13 @@ def provider_ages(
 
 
 def key_statuses() -> Iterable[KeyStatus]:
-    """Live providers that ask for a key, and whether it is set."""
+    """Providers that are asked directly, and the key that is missing for it."""
     for provider in gpuhunt_catalog.live_providers():
         try:
             missing = gpuhunt_catalog.missing_variable(provider)
         except OutlayError:
             continue
-        if missing or gpuhunt_catalog.asks_for_key(provider):
-            yield KeyStatus(provider=provider, missing=missing)
+        yield KeyStatus(provider=provider, missing=missing)
 
 
 def _rates_day() -> str | None:

@@ -57,7 +57,7 @@ class Vast:
         known: Validators | None,  # noqa: ARG002
     ) -> Reply | None:
         """The hosts that can be rented now; it always has changed."""
-        return downloader.post(os.environ.get("OUTLAY_VAST_API") or ADDRESS, question())
+        return downloader.post(address(), question())
 
     def read(self, provider: str, data: bytes) -> ReadListings:  # noqa: ARG002
         """The hosts in an answer, each a listing."""
@@ -84,6 +84,11 @@ class Vast:
             failed=failed,
             notes=tuple(_notes(reply, len(hosts))),
         )
+
+
+def address() -> str:
+    """Where Vast is asked."""
+    return os.environ.get("OUTLAY_VAST_API") or ADDRESS
 
 
 def question() -> dict[str, object]:
