@@ -227,6 +227,12 @@ def test_unknown_gpus_new_providers_and_bad_rows_are_named_and_kept():
         assert [change.gpu for change in store.past(["H900"])] == ["H900"]
 
 
+def test_a_list_of_unknown_gpus_alone_is_kept():
+    [attempt] = refreshed(StandIn(answers={"lambda": [{"instance": "new", "gpu": "H900"}]}))
+    assert (attempt.state, attempt.offers) == ("fresh", 0)
+    assert attempt.unknown_gpus == ("H900",)
+
+
 def test_a_source_that_cannot_say_whom_it_has():
     class Broken(StandIn):
         def providers(self) -> tuple[str, ...]:
@@ -461,6 +467,18 @@ def test_the_day_of_prices(case):
     bundled = () if day.bundled is None else (offer(price=day.bundled, as_of="2026-08-22"),)
     found = day_of_prices(fetched, modified=day.modified, before=before, bundled=bundled)
     assert found == day.expected
+
+
+def test_no_price_is_of_a_day_to_come():
+    fetched = prices(offer(), fetched_at="2026-06-01T08:00:00Z", as_of="2026-06-01")
+    bundled = (offer(as_of="2026-08-22"),)
+    assert day_of_prices(fetched, bundled=bundled) == "2026-06-01"
+
+
+def test_a_snapshot_of_later_is_not_what_was_there_before():
+    source = StandIn(name="skypilot", answers={"lambda": rows(2.0)})  # 3 machines, bundled are 22
+    assert states(refreshed(source))["lambda"][0] == "refused"
+    assert states(refreshed(source, now="2026-06-01T08:00:00Z"))["lambda"][0] == "fresh"
 
 
 def test_a_machine_more_or_one_less_is_a_renewed_list():

@@ -50,7 +50,7 @@ from outlay.currency import (
 )
 from outlay.errors import InputError, NotKnown, ProviderError
 from outlay.facts import CardPrice, Fact, ImportedPrices, PartPrice
-from outlay.files import data_folder, read_data, write_whole
+from outlay.files import PRICE_LISTS, data_folder, read_data, write_whole
 from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.candidates import quoted_offer
 from outlay.offers.catalog import gpu_filter
@@ -65,7 +65,7 @@ from outlay.workload.workload import Quote
 if TYPE_CHECKING:
     from outlay.prices.download import Downloader
 
-FOLDER = "price_lists"
+FOLDER = PRICE_LISTS
 """In the data folder."""
 RATES = "rates"
 """The name of what is no list: exchange rates."""

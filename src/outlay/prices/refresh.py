@@ -9,6 +9,7 @@ called, in a transaction for each source and provider.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import queue
 import re
@@ -19,8 +20,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from datetime import date
 
-from outlay.errors import InputError, MissingCredentials, NotKnown, OutlayError
-from outlay.offers.catalog import snapshot_offers
+from outlay.errors import (
+    InputError,
+    MissingCredentials,
+    NotKnown,
+    OutlayError,
+    PriceStoreFailed,
+)
+from outlay.offers.catalog import snapshot_date, snapshot_offers
 from outlay.offers.offer import Offer
 from outlay.offers.terms import all_terms
 from outlay.prices.books import keep_book
@@ -114,7 +121,8 @@ def refresh_prices(
         done += refresh.attempts([one for one in questions if not one.is_guess])
         others = [_noted(kept, ask(refresh.downloader, now), progress) for ask in besides]
         if any(attempt.state in ("fresh", "unchanged") for attempt in done):
-            keep_book(kept)
+            with contextlib.suppress(PriceStoreFailed):  # else commands put it together themselves
+                keep_book(kept)
     order = list(by_name)
     done.sort(key=lambda one: order.index((one.source, one.provider)))
     return [*silent, *done, *others]
@@ -162,13 +170,16 @@ class _Question:
     before: ProviderPrices | None = None
     bundled: tuple[Offer, ...] = ()
     """What the snapshot has of it, where that came from the same source."""
+    is_after_snapshot: bool = True
     is_guess: bool = False
     """Whether nobody knows the provider, so that the source need not, either."""
 
     @property
     def offers_before(self) -> tuple[Offer, ...]:
-        """The last good offers, else the bundled ones."""
-        return self.bundled if self.before is None else self.before.offers
+        """The last good offers, else the bundled ones, where those are of days before."""
+        if self.before is not None:
+            return self.before.offers
+        return self.bundled if self.is_after_snapshot else ()
 
 
 def _named_sources(known: Sequence[Source], names: Sequence[str]) -> list[Source]:
@@ -207,6 +218,7 @@ def _questions(
                     known=store.validators(source.name, provider),
                     before=kept.get((source.name, provider)),
                     bundled=tuple(from_snapshot.get(provider, ())),
+                    is_after_snapshot=snapshot_date() <= now[:10],
                     is_guess=provider in guesses,
                 )
             )
@@ -535,7 +547,9 @@ def _refused(
         read,
         listed,
         good,
-        is_market=any(doubt.word == "single host" for doubt in listed.offers[0].doubts),
+        is_market=any(
+            doubt.word == "single host" for offer in listed.offers[:1] for doubt in offer.doubts
+        ),
         is_first=question.before is None,
     )
 
