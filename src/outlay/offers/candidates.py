@@ -424,11 +424,15 @@ def _lacking(
         rate = min(host.download_bytes_per_s, _fastest_download())
         least_s = max(_TOLD_APART_S, _TOLD_APART_SHARE * runs.busy_s[0] / runs.starts[0])
         yield math.floor(needs.fetched_bytes / rate / least_s)
-    disk_bytes = offer.local_disk_bytes or 0.0
-    enough = disk_bytes >= needs.kept_bytes
-    yield -min(disk_bytes, needs.most_kept_bytes) if enough else 0.0
-    yield -min(max(host.available_s or 0.0, runs.shortest_s), runs.longest_s)
+    yield -_useful(offer.local_disk_bytes, needs.kept_bytes, needs.most_kept_bytes)
+    yield -_useful(host.available_s, runs.shortest_s, runs.longest_s)
     yield -math.floor((host.reliability_fraction or 0.0) / _RELIABILITY_TOLD_APART)
+
+
+def _useful(amount: float | None, least: float, enough: float) -> float:
+    """How much of an amount makes a difference: nothing below the least that is of use, and no
+    more than is enough."""
+    return 0.0 if amount is None or amount < least else min(amount, enough)
 
 
 @cache
