@@ -144,8 +144,8 @@ def test_disk_and_traffic_are_billed_at_the_hosts_prices():
     )
     (option,) = ranked([host], DATA + 'results = "10GB"').values()
     busy_s = float(option.run.busy_s)
-    # 100 GB x $0.2 a month of 720 h, while it runs
-    assert lines(option)["storage"] == pytest.approx(100 * 0.2 * busy_s / MONTH_S)
+    # 100 GB of data and 20 GB of the system x $0.2 a month of 720 h, while it runs
+    assert lines(option)["storage"] == pytest.approx((100 + 20) * 0.2 * busy_s / MONTH_S)
     # 100 GB x $0.01 come in, 10 GB x $0.03 go out
     assert lines(option)["transfer"] == pytest.approx(1.00 + 0.30)
     assert option.cost.unpriced == ()
@@ -160,7 +160,16 @@ def test_what_a_host_does_not_say_of_its_prices_is_not_priced():
         "disk of the dataset at Vast.ai while running: no price known",
         "transfer of the results out of Vast.ai: no price known",
         "transfer of the dataset into the host at Vast.ai: no price known",
+        "disk of the system at Vast.ai while running: no price known",
     ]
+
+
+def test_data_that_is_on_the_hosts_own_disk_is_paid_for_too():
+    """Other machines bring a disk; of a host's one rents what one needs."""
+    host = a_host(disk_usd_per_byte_month=0.2 / GB, download_usd_per_byte=0.0)
+    (option,) = ranked([host], DATA.replace('"disk"', '"none"')).values()
+    busy_s = float(option.run.busy_s)
+    assert lines(option)["storage"] == pytest.approx((100 + 20) * 0.2 * busy_s / MONTH_S)
 
 
 def test_terms_of_the_workload_file_go_before_the_hosts():
@@ -169,7 +178,8 @@ def test_terms_of_the_workload_file_go_before_the_hosts():
     own = '[[provider]]\nname = "vast"\nvolume_per_gb_month = 0.1\negress_per_gb = 0'
     (option,) = ranked([host], f'{DATA}results = "10GB"\n{own}').values()
     busy_s = float(option.run.busy_s)
-    assert lines(option)["storage"] == pytest.approx(100 * 0.1 * busy_s / MONTH_S)
+    # the user's price of volumes; the system's disk at the host's own
+    assert lines(option)["storage"] == pytest.approx((100 * 0.1 + 20 * 0.2) * busy_s / MONTH_S)
     assert "transfer" not in lines(option)
 
 
@@ -184,8 +194,9 @@ def test_there_is_one_of_a_host():
 
 def test_what_is_kept_there_must_fit_on_its_disk():
     (option,) = ranked([a_host(local_disk_bytes=80 * GB)], DATA).values()
-    assert option.why_not == "its disk has 80 GB free, the data and checkpoints take 100 GB"
-    assert ranked([a_host(local_disk_bytes=100 * GB)], DATA)["1"].blocked is None
+    # 100 GB of data and 20 GB of the system
+    assert option.why_not == "its disk has 80 GB free, the run takes 120 GB"
+    assert ranked([a_host(local_disk_bytes=120 * GB)], DATA)["1"].blocked is None
 
 
 def test_a_host_must_be_on_offer_as_long_as_the_run_takes():
@@ -200,6 +211,22 @@ def test_a_host_must_be_on_offer_as_long_as_the_run_takes():
         host = replace(a_host(available_s=days * DAY_S), as_of=as_of)
         (option,) = rank_offers(workload, [host], resnet(), today=TODAY).options
         assert option.blocked == reason
+
+
+def test_a_slow_host_ends_no_plan():
+    """One that takes a day to fetch what is prepared in each session of four hours."""
+    text = STEP.replace("[usage]", "[usage]\nhours_per_day = 4")
+    hosts = [
+        a_host("slow", usd=0.5, download_bytes_per_s=MB),
+        a_host("fast", download_bytes_per_s=GB),
+    ]
+    plan = rank_offers(parse_workload(text + DATA), hosts, resnet(), today=TODAY)
+    assert plan.chosen is not None
+    assert plan.chosen.offer.instance == "fast"
+    assert plan.options[1].why_not == "fetching the data leaves no time to train in a session"
+    book = PriceBook(name="hosts", kind="past", as_of=TODAY, listed=tuple(hosts), day=TODAY)
+    found = plan_workload(parse_workload(text + DATA), resnet(), today=TODAY, prices=book)
+    assert {option.offer.instance for option in found.options} == {"slow", "fast"}
 
 
 # --- what is said of it ---
@@ -374,8 +401,13 @@ def some_hosts(number, seed=1):
 
 @pytest.mark.parametrize(
     "text",
-    ["", DATA, DATA + 'kind = "jpeg 500x375 to 224"\nresults = "20GB"\n[limits]\nbudget = 3'],
-    ids=["alone", "data", "input, results and a budget"],
+    [
+        "",
+        DATA,
+        DATA + 'kind = "jpeg 500x375 to 224"\nresults = "20GB"\n[limits]\nbudget = 3',
+        DATA + '[consider]\ntenancies = ["spot"]',
+    ],
+    ids=["alone", "data", "input, results and a budget", "spot alone"],
 )
 def test_for_every_host_left_out_one_that_is_as_good_is_there(text):
     hosts = some_hosts(60)
@@ -384,7 +416,7 @@ def test_for_every_host_left_out_one_that_is_as_good_is_there(text):
     best = best_hosts(hosts, workload, planner_of(workload, resnet(), today=TODAY))
     kept = [o for o in every if (id(o.offer), o.tenancy) not in best.beaten]
     beaten = [o for o in every if (id(o.offer), o.tenancy) in best.beaten]
-    assert len(beaten) > len(every) / 4
+    assert len(beaten) > len(every) / 8
     for option in beaten:
         assert any(as_good(other, option) for other in kept), option.offer
 
