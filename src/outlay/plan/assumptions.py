@@ -9,11 +9,7 @@ from outlay.caching import ById
 from outlay.currency import rate_in_words
 from outlay.facts import assumed, assumptions
 from outlay.offers.catalog import offer_gpus
-<<<<<<< HEAD
-from outlay.offers.offer import CHEAPEST_REGION, Offer, Tenancy
-=======
-from outlay.offers.offer import HostQuality, Offer, Tenancy
->>>>>>> c5ce9181edc847769f2856b9372a14a049919967
+from outlay.offers.offer import CHEAPEST_REGION, HostQuality, Offer, Tenancy
 from outlay.offers.places import HOME, DataRoute, Place
 from outlay.offers.price_book import PriceBook, bundled_book
 from outlay.offers.spot import assumed_interruptions, spot_risk

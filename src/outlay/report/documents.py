@@ -20,11 +20,7 @@ from outlay.facts import Fact
 from outlay.files import FLATTEN, json_text
 from outlay.fit.gpu_memory import REFERENCE_GPU, GpuMemory, reference_gpu
 from outlay.hardware.gpus import Gpu
-<<<<<<< HEAD
-from outlay.offers.offer import Offer, OtherPrice, Tenancy
-=======
-from outlay.offers.offer import HostQuality, Offer, Tenancy
->>>>>>> c5ce9181edc847769f2856b9372a14a049919967
+from outlay.offers.offer import HostQuality, Offer, OtherPrice, Tenancy
 from outlay.plan.option import Option, Ranges
 from outlay.plan.ranking import Plan
 from outlay.plan.sensitivity import Swing, TrialValue, rivals_of, swings, trial_value
@@ -483,17 +479,14 @@ class OfferDocument:
     as_of: str
     source: str
     doubts: Sequence[str]
-<<<<<<< HEAD
     doubt_reasons: Mapping[str, str]
     """What each of them means, by word."""
     cautions: Sequence[str]
     """The doubts that keep it from being chosen, on demand or as spot."""
     other_prices: Sequence[OtherPrice]
     """What it costs by other sources, or cost before."""
-=======
     host: MarketHostDocument | None
     """Of a single host of a marketplace."""
->>>>>>> c5ce9181edc847769f2856b9372a14a049919967
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -505,7 +498,6 @@ class OffersDocument(Document):
 
 def offers_document(offers: Sequence[Offer]) -> OffersDocument:
     """`outlay offers --json`."""
-<<<<<<< HEAD
     return OffersDocument(offers=[_offer_document(offer) for offer in offers])
 
 
@@ -518,18 +510,7 @@ def _offer_document(offer: Offer) -> OfferDocument:
         doubts=words,
         doubt_reasons=doubt_reasons(offer, words),
         cautions=cautions,
-=======
-    return OffersDocument(
-        offers=[
-            copied(
-                OfferDocument,
-                offer,
-                doubts=[doubt.word for doubt in offer.doubts],
-                host=market_host_document(offer.host),
-            )
-            for offer in offers
-        ]
->>>>>>> c5ce9181edc847769f2856b9372a14a049919967
+        host=market_host_document(offer.host),
     )
 
 

@@ -7,12 +7,8 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from outlay.hardware.gpus import Gpu
-<<<<<<< HEAD
 from outlay.offers.catalog import doubt_meanings
-from outlay.offers.offer import Offer
-=======
 from outlay.offers.offer import HostQuality, Offer
->>>>>>> c5ce9181edc847769f2856b9372a14a049919967
 from outlay.predict.step import StepPrediction
 from outlay.report.console import table
 from outlay.report.text import count, duration, gib, machine, or_more, tera, usd
@@ -48,21 +44,17 @@ def offers_table(offers: Sequence[Offer], width: int) -> Table:
         rows,
         width,
         right=("mem", "vcpus", "ram", "$/h", "spot $/h", "$/gpu-h"),
-<<<<<<< HEAD
-        drop=("vcpus", "ram", "mem", "$/gpu-h", "as of", "instance", "region", "doubts"),
-=======
-        drop=("vcpus", "ram", "mem", "$/gpu-h", "as of", *hosts, "doubts", "region", "instance"),
->>>>>>> c5ce9181edc847769f2856b9372a14a049919967
+        drop=("vcpus", "ram", "mem", "$/gpu-h", *hosts, "as of", "instance", "region", "doubts"),
         wrap="doubts",
     )  # fmt: skip
 
 
-<<<<<<< HEAD
 def doubts_explained(offers: Sequence[Offer]) -> list[str]:
     """What the doubts of the offers shown mean, a line for each word."""
     words = {doubt.word for offer in offers for doubt in offer.doubts}
     return [f"  {word}: {why}." for word, why in doubt_meanings().items() if word in words]
-=======
+
+
 def _host(host: HostQuality | None) -> str:
     """`disk 2545, net 13/9.7 MB/s, 97.0 %`: what a marketplace measured of a single host."""
     if host is None:
@@ -75,7 +67,6 @@ def _host(host: HostQuality | None) -> str:
 
 def _mb_per_s(rate: float | None) -> str:
     return "?" if rate is None else f"{rate / MB:.2g}" if rate < 10 * MB else f"{rate / MB:.0f}"
->>>>>>> c5ce9181edc847769f2856b9372a14a049919967
 
 
 def _gib(amount: float | None) -> str:
