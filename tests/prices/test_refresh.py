@@ -227,6 +227,18 @@ def test_a_source_that_cannot_say_whom_it_has():
     }
 
 
+def test_what_is_asked_for_besides_offers_fails_by_itself(monkeypatch):
+    def fails(downloader: object, now: str) -> Attempt:
+        raise KeyError("rate")
+
+    monkeypatch.setattr(refresh, "all_besides", lambda: {"rates": fails})
+    source = StandIn(answers={"lambda": rows(2.0)})
+    assert [one.source for one in refreshed(source)] == ["stand-in"]  # named ones alone
+    [attempt] = refreshed(source, sources=["rates"])
+    assert (attempt.source, attempt.state) == ("rates", "kept")
+    assert attempt.reason == "Reading it failed inside outlay: KeyError: 'rate'"
+
+
 def test_a_refresh_that_was_overtaken_keeps_the_newer_prices():
     source = StandIn(answers={"lambda": rows(2.0)})
     later = StandIn(answers={"lambda": rows(5.0)})
@@ -508,14 +520,11 @@ def test_a_source_that_says_its_list_is_of_today_dates_the_same_prices_anew():
         assert len(list(store.past())) == 3
 
 
-def test_older_prices_do_not_take_the_place_of_newer_ones():
+def test_a_source_that_goes_back_to_older_prices_is_followed_and_they_keep_their_day():
     source = StandIn(answers={"lambda": rows(2.0)}, modified="2026-11-10")
     refreshed(source)
     source.answers["lambda"], source.modified = rows(1.0), "2026-06-01"
     [attempt] = refreshed(source, now=FRIDAY)
-    assert (attempt.state, attempt.as_of) == ("kept", "2026-11-10")
-    assert "prices of 2026-06-01, older than those of 2026-11-10" in (attempt.reason or "")
-    [attempt] = refreshed(source, now=FRIDAY, accept=True)
     assert (attempt.state, attempt.as_of) == ("fresh", "2026-06-01")
 
 

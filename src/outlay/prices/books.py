@@ -64,6 +64,7 @@ from outlay.prices.price_store import (
     packed_json,
     unpacked_json,
 )
+from outlay.prices.spot_advisor import interruption_risks, kept_interruptions
 from outlay.uncertainty import Estimate
 from outlay.units import days_between
 
@@ -89,7 +90,13 @@ def current_prices(today: str, warn: Warn = lambda _: None) -> PriceBook:
     except PriceStoreFailed as error:
         warn(f"{error} Until then, the bundled prices are used.")
         book = None
-    return _with_own_lists(book or bundled_book(), today)
+    return _with_newest_risks(_with_own_lists(book or bundled_book(), today))
+
+
+def _with_newest_risks(book: PriceBook) -> PriceBook:
+    """A book with how often AWS takes machines away today, where that was refreshed."""
+    risks = interruption_risks(kept_interruptions())
+    return replace(book, risks=risks, _seen={}) if risks else book
 
 
 def keep_book(store: PriceStore) -> None:

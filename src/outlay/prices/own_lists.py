@@ -1185,7 +1185,7 @@ def _last_validators(address: str) -> Validators | None:
         kept = json.loads(_validators_file().read_bytes())
         if not rates_file().exists() or kept["address"] != address:
             return None
-        return Validators(etag=str(kept["etag"]), address=redacted(address))
+        return Validators(etag=str(kept["etag"]), address=str(kept["said_at"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -1193,6 +1193,7 @@ def _last_validators(address: str) -> Validators | None:
 def _keep_validators(address: str, validators: Validators) -> None:
     kept = {
         "address": address,
+        "said_at": validators.address,
         "etag": validators.etag,
     }
     write_whole(_validators_file(), json.dumps(kept).encode())
