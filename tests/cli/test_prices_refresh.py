@@ -38,6 +38,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     answers: dict[str, Any] = {"lambda": rows(2.0), "brandnew": rows(1.0), "vultr": NO_KEY}
     made = StandIn(name="gpuhunt", answers=answers)
     monkeypatch.setattr(refresh, "all_sources", lambda: (made,))
+    monkeypatch.setattr(refresh, "all_besides", dict)
     monkeypatch.setattr(refresh, "_network", object)
     return made
 

@@ -245,6 +245,18 @@ def test_a_source_that_cannot_say_whom_it_has():
     }
 
 
+def test_what_is_asked_for_besides_offers_fails_by_itself(monkeypatch):
+    def fails(downloader: object, now: str) -> Attempt:
+        raise KeyError("rate")
+
+    monkeypatch.setattr(refresh, "all_besides", lambda: {"rates": fails})
+    source = StandIn(answers={"lambda": rows(2.0)})
+    assert [one.source for one in refreshed(source)] == ["stand-in"]  # named ones alone
+    [attempt] = refreshed(source, sources=["rates"])
+    assert (attempt.source, attempt.state) == ("rates", "kept")
+    assert attempt.reason == "Reading it failed inside outlay: KeyError: 'rate'"
+
+
 def test_a_refresh_that_was_overtaken_keeps_the_newer_prices():
     source = StandIn(answers={"lambda": rows(2.0)})
     later = StandIn(answers={"lambda": rows(5.0)})

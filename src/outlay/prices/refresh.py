@@ -119,7 +119,10 @@ def refresh_prices(
             by_name |= {(one.source.name, one.provider): one for one in new}
             done += [one for one in refresh.attempts(new) if one.reason != _ABSENT]
         done += refresh.attempts([one for one in questions if not one.is_guess])
-        others = [_noted(kept, ask(refresh.downloader, now), progress) for ask in besides]
+        others = [
+            _noted(kept, _asked(name, ask, refresh.downloader, now), progress)
+            for name, ask in besides
+        ]
         if any(attempt.state in ("fresh", "unchanged") for attempt in done):
             with contextlib.suppress(PriceStoreFailed):  # else commands put it together themselves
                 keep_book(kept)
@@ -139,9 +142,19 @@ def all_besides() -> Mapping[str, Besides]:
     return {"spot-advisor": refresh_interruptions, "rates": refresh_rates}
 
 
-def _named_besides(names: Sequence[str], *, is_all: bool) -> list[Besides]:
+def _named_besides(names: Sequence[str], *, is_all: bool) -> list[tuple[str, Besides]]:
+    if not names and not is_all:
+        return []
     wanted = {name.lower() for name in names}
-    return [ask for name, ask in all_besides().items() if is_all or name in wanted]
+    return [(name, ask) for name, ask in all_besides().items() if is_all or name in wanted]
+
+
+def _asked(name: str, ask: Besides, downloader: Downloader, now: str) -> Attempt:
+    """What became of asking for something besides offers, whatever its source does."""
+    try:
+        return ask(downloader, now)
+    except Exception as error:
+        return _silent(name, _reason(error), now)
 
 
 def _noted(store: PriceStore, attempt: Attempt, progress: Progress) -> Attempt:
@@ -184,7 +197,7 @@ class _Question:
 
 def _named_sources(known: Sequence[Source], names: Sequence[str]) -> list[Source]:
     by_name = {source.name.lower(): source for source in known}
-    there = (*by_name, *all_besides())
+    there = (*by_name, *all_besides()) if names else ()
     for name in names:
         if name.lower() not in there:
             raise NotKnown("price source", name, there, fix=_there_are(there))
@@ -235,16 +248,16 @@ def _sold(
         try:
             sold[source.name] += source.providers()
         except Exception as error:
-            silent.append(_silent(source, _reason(error), now))
+            silent.append(_silent(source.name, _reason(error), now))
     for source_name, provider in kept:
         if source_name in sold and provider not in sold[source_name]:
             sold[source_name].append(provider)
     return sold, silent
 
 
-def _silent(source: Source, reason: str, now: str) -> Attempt:
+def _silent(source: str, reason: str, now: str) -> Attempt:
     return Attempt(
-        source=source.name,
+        source=source,
         provider="all",
         at=now,
         state="kept",
