@@ -3,9 +3,10 @@
 Bounds: --help within 10 times `python -c pass`; the bundled plan within 3 s; all offers as JSON
 within 1.5 s; a traced step predicted on every GPU (time, memory, range) within 1 s; 10,000 offers
 ranked by the mean of two thousand simulated bills each, with every line of the likely one, within
-2 s, a million within 60 s and 1 GB; ten thousand draws of a bill within 1 s. Where torch is
-installed: a trace of ResNet-50 within 6 s and (with transformers) of a step of a 7B Llama within
-25 s, both under 1.5 GB of resident memory. Exits with 1 if one is missed.
+2 s, a million within 60 s and 1 GB; ten thousand draws of a bill within 1 s; of a million changes
+of prices those of one GPU, or all prices of a day, within 1 s; 10,000 kept offers read within
+0.3 s. Where torch is installed: a trace of ResNet-50 within 6 s and (with transformers) of a step
+of a 7B Llama within 25 s, both under 1.5 GB of resident memory. Exits with 1 if one is missed.
 """
 
 from __future__ import annotations
@@ -19,18 +20,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from outlay.offers.offer import Offer
+    from outlay.prices.price_store import PastPrice
 
 ROOT = Path(__file__).parent.parent
 OUTLAY = [sys.executable, "-m", "outlay.cli.main"]
 HELP_RATIO, PLAN_S, OFFERS_S, EVERY_GPU_S = 10.0, 4.0, 1.5, 1.0
 TEN_THOUSAND_S, MILLION_S, DRAWS_S, MILLION_BYTES = 3.5, 60.0, 1.0, 1e9
+HISTORY_S, KEPT_OFFERS_S = 1.0, 0.3
 RESNET_S, LLAMA_S, RESIDENT_BYTES = 6.0, 25.0, 1.5e9
 
 LLAMA_7B = """
@@ -156,6 +159,78 @@ def rankings() -> list[tuple[str, float, float]]:
     return rows
 
 
+MILLION_KEYS, MILLION_DAYS, MILLION_GPUS = 20_000, 50, 60
+
+
+def past_prices() -> Iterator[PastPrice]:
+    """A million changes of prices: 20,000 machines on 50 days, 60 GPUs among them."""
+    from outlay.prices.price_store import PastPrice
+
+    luck = random.Random(1)
+    for day in range(MILLION_DAYS):
+        for number in range(MILLION_KEYS):
+            price_usd = luck.uniform(0.2, 40.0)
+            yield PastPrice(
+                at=f"2026-{1 + day // 28:02}-{1 + day % 28:02}T06:00:00Z",
+                source="skypilot",
+                provider=f"provider {number % 25}",
+                instance=f"machine {number}",
+                region=f"region {number % 20}",
+                zone="",
+                gpu=f"GPU {number % MILLION_GPUS}",
+                gpus=1.0 + number % 8,
+                price_usd_per_hour=price_usd,
+                spot_usd_per_hour=price_usd / 2,
+            )
+
+
+def kept_prices() -> list[tuple[str, float, float]]:
+    """Prices read from the file they are kept in: a million changes, and 10,000 offers."""
+    from outlay.prices.listing import ProviderPrices
+    from outlay.prices.price_store import PriceStore
+    from outlay.prices.sources import Validators
+
+    def timed(what: str, bound_s: float, work: Callable[[], int], expected: int) -> None:
+        started = time.perf_counter()
+        found = work()
+        rows.append((what, time.perf_counter() - started, bound_s))
+        assert found == expected, (what, found)
+
+    rows: list[tuple[str, float, float]] = []
+    offers = tuple(replace(offer, provider="aws") for offer in synthetic(10_000))
+    with tempfile.TemporaryDirectory() as folder, PriceStore(Path(folder) / "one.sqlite") as store:
+        store.add_past(past_prices())
+        of_one = MILLION_DAYS * len(range(7, MILLION_KEYS, MILLION_GPUS))
+        timed(
+            "a million changes: one GPU's",
+            HISTORY_S,
+            lambda: sum(1 for _ in store.past(["GPU 7"])),
+            of_one,
+        )
+        timed(
+            "a million changes: prices of a day",
+            HISTORY_S,
+            lambda: len(store.prices_at("2026-02-01")),
+            MILLION_KEYS,
+        )
+        fetched_at = "2026-11-17T08:00:00Z"
+        kept = ProviderPrices(
+            source="skypilot",
+            provider="aws",
+            as_of=fetched_at[:10],
+            fetched_at=fetched_at,
+            offers=offers,
+        )
+        store.replace(kept, Validators())
+        timed(
+            "10,000 kept offers read",
+            KEPT_OFFERS_S,
+            lambda: len(store.current()[0].offers),
+            len(offers),
+        )
+    return rows
+
+
 def main() -> int:
     """Print the table; 1 if a bound is missed."""
     bare_s = seconds([sys.executable, "-c", "pass"], runs=15)
@@ -166,6 +241,7 @@ def main() -> int:
         ("outlay offers --json", seconds([*OUTLAY, "offers", "--json"], 3), OFFERS_S),
         *predictions(),
         *rankings(),
+        *kept_prices(),
         *traces(),
     ]  # fmt: skip
     print(f"{'python -c pass':36} {bare_s:6.3f} s")

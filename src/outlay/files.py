@@ -19,6 +19,8 @@ from outlay.errors import InputError
 
 LARGEST_BYTES = 256 * 2**20
 """What is read of a file: a device has no end."""
+PRICE_LISTS = "price_lists"
+"""The folder of one's own price lists, in the data folder."""
 FLATTEN = {"flatten": True}
 """Metadata of a dataclass field whose own keys stand in its place: `field(metadata=FLATTEN)`."""
 

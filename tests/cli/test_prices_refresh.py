@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     answers: dict[str, Any] = {"lambda": rows(2.0), "brandnew": rows(1.0), "vultr": NO_KEY}
     made = StandIn(name="gpuhunt", answers=answers)
     monkeypatch.setattr(refresh, "all_sources", lambda: (made,))
+    monkeypatch.setattr(refresh, "all_besides", dict)
     monkeypatch.setattr(refresh, "_network", object)
     return made
 
@@ -123,13 +125,13 @@ def test_offline_set_to_zero_is_online(outlay, source, monkeypatch):
     assert outlay("prices", "refresh").code == 0
 
 
-def test_progress_after_two_seconds(outlay, source, monkeypatch):
+def test_progress_where_a_person_is_watching(outlay, source, monkeypatch):
     source.answers = {"lambda": rows(2.0)}
-    clock = iter(range(0, 1000, 3))
-    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    assert outlay("prices", "refresh", "--json").err == ""
+    monkeypatch.setattr("outlay.cli.prices.tell", lambda said: sys.stderr.write(f"{said}\n"))
     ended = outlay("prices", "refresh", "--json")
-    assert "gpuhunt lambda: fresh, 3 offers (1 of 1)" in ended.err.splitlines()
-    assert ended.document["sources"][0]["state"] == "fresh"
+    assert ended.err == "gpuhunt lambda: unchanged, 3 offers (1 of 1)\n"
+    assert ended.document["sources"][0]["state"] == "unchanged"
 
 
 def test_a_damaged_file_is_said_and_put_aside(outlay, source, own_folder):

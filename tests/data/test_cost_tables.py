@@ -86,10 +86,10 @@ def test_a_quality_is_one_that_is_known_and_says_what_it_may(row):
     elif parameter == "free_hours" and unit != "text":
         assert unit in ("h/week", "h/day")
         assert 0 < float(value) <= (168 if unit == "h/week" else 24)
-    elif parameter == "spot_check":
+    elif parameter in ("spot_check", "host_rent"):
         assert unit == "text"
         # a page of the provider, or a command of its own, in the place of the machine
-        assert value.startswith(("https://", "aws ", "prime "))
+        assert value.startswith(("https://", "aws ", "prime ", "vastai "))
         assert set(re.findall(r"{(.*?)}", value)) <= {"instance", "region"}
     else:
         assert parameter in ("name", "free_hours", "no_network_volume")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from tests.builders import an_offer
@@ -11,6 +12,7 @@ from outlay.offers.catalog import (
     OfferFilter,
     bundled_offers,
     doubt_kinds,
+    doubted_by_age,
     gpu_filter,
     known_regions,
     offer_gpus,
@@ -197,6 +199,18 @@ def test_a_spot_price_that_was_not_read_again_is_as_old_as_it_was(tables):
     assert box.source == "page; spot: list, 2024-01-01"
 
 
+@pytest.mark.parametrize(
+    ("spot_as_of", "doubts"),
+    [("2024-01-01", ["stale spot"]), ("2026-08-01", []), ("2026-10-01", [])],
+)
+def test_a_spot_price_that_fell_behind_is_doubted_by_its_own_day(spot_as_of, doubts):
+    # On 2026-11-15 with prices of 2026-08-22: old is before 2026-08-17, behind before 2026-07-23.
+    offer = an_offer(spot_usd=0.5, as_of="2026-11-09", spot_as_of=spot_as_of)
+    assert words(doubted_by_age(offer, "2026-11-15", "2026-08-22")) == doubts
+    known = replace(offer, doubts=(doubt_kinds()["superseded spot"],))
+    assert doubted_by_age(known, "2026-11-15", "2026-08-22") == known
+
+
 def test_a_list_price_that_repeats_the_snapshot_is_not_listed_twice(tables):
     offers = tables(
         "acme,box,T4,1,1,,,,,any,1,2,,,2026-01-01,list,stale\n",
@@ -361,10 +375,10 @@ def test_without_a_day_nothing_becomes_stale(tables):
     assert words(box) == []
 
 
-def test_a_list_price_confirms_before_age_is_judged(tables):
+def test_a_list_price_makes_on_demand_new_again_and_spot_stays_as_old_as_it_was(tables):
     (box,) = tables(BEHIND, "acme,box,T4,1,any,2,,box,2026-02-28,page,,\n", today="2026-04-01")
-    assert words(box) == []
-    assert box.as_of == "2026-02-28"
+    assert words(box) == ["stale spot"]
+    assert (box.as_of, box.spot_as_of) == ("2026-02-28", "2025-12-22")
 
 
 @pytest.mark.parametrize("today", ["2026-11-16", "2027-11-16", "2036-11-16"])

@@ -25,7 +25,7 @@ from outlay.offers.expected_price import (
     movements_of,
     weeks_since,
 )
-from outlay.offers.offer import OtherPrice, ZoneQuote
+from outlay.offers.offer import AgreedDiscount, OtherPrice, ZoneQuote
 from outlay.uncertainty import at_deviations
 
 LONG = 40
@@ -310,17 +310,32 @@ def by_another(usd, source="gpuhunt"):
     return OtherPrice(source=source, as_of="2026-11-15", price_usd_per_hour=usd)
 
 
+DISAGREE = (doubt_kinds()["sources disagree"],)
+
+
 def test_the_range_takes_in_what_other_sources_say():
     others = (by_another(1.3), by_another(0.8), by_another(None))
-    price = expected_price(an_offer(usd=1.0, other_prices=others), "on-demand", 0)
-    assert price == span(0.8, 1.0, 1.3)
-    unknown = expected_price(an_offer(usd=1.0, other_prices=(by_another(None),)), "on-demand", 0)
-    assert unknown == exactly(1.0)
+    offer = an_offer(usd=1.0, other_prices=others, doubts=DISAGREE)
+    assert expected_price(offer, "on-demand", 0) == span(0.8, 1.0, 1.3)
+    unknown = an_offer(usd=1.0, other_prices=(by_another(None),), doubts=DISAGREE)
+    assert expected_price(unknown, "on-demand", 0) == exactly(1.0)
+
+
+def test_a_source_that_agrees_widens_nothing():
+    offer = an_offer(usd=1.0, other_prices=(by_another(1.02),))
+    assert expected_price(offer, "on-demand", 0) == exactly(1.0)
+
+
+def test_what_was_agreed_comes_off_other_sources_too():
+    listed = an_offer(usd=1.0, other_prices=(by_another(1.2),), doubts=DISAGREE)
+    offer = listed.less(AgreedDiscount(on_demand_fraction=0.5, words="half off"))
+    # 0.5 * 1.0 and 0.5 * 1.2
+    assert expected_price(offer, "on-demand", 0) == span(0.5, 0.5, 0.6)
 
 
 def test_what_other_sources_say_on_demand_is_nothing_about_spot():
     offer = an_offer(usd=1.0, spot_usd=0.5)
-    doubted = an_offer(usd=1.0, spot_usd=0.5, other_prices=(by_another(3.0),))
+    doubted = an_offer(usd=1.0, spot_usd=0.5, other_prices=(by_another(3.0),), doubts=DISAGREE)
     prices = [expected_price(one, "spot", 4, NOBODY) for one in (offer, doubted)]
     assert prices[0] == prices[1]
 

@@ -117,7 +117,7 @@ def _offer(listing: Listing, source: str, as_of: str) -> Offer:
 
 
 def refused_if_halved(
-    read: ReadListings, prices: PriceList, before: Sequence[Offer], *, is_market: bool = False
+    read: ReadListings, prices: PriceList, before: Sequence[Offer], **_: object
 ) -> str | None:
     """A list with less than half of what was there is refused."""
     if 2 * len(prices.offers) < len(before):

@@ -19,6 +19,7 @@ from tests.prices.stand_in import (
     stand_in_for_others,
 )
 
+from outlay.files import data_folder
 from outlay.offers.catalog import doubt_kinds, snapshot_date, snapshot_offers
 from outlay.offers.expected_price import SpotMarket
 from outlay.offers.offer import Offer, ZoneQuote
@@ -253,8 +254,9 @@ def own_prices(
             for one in offers
         )
 
-    monkeypatch.setattr(books, "own_offers", lambda _: own)
-    monkeypatch.setattr(books, "discounted", discounted)
+    (data_folder() / "price_lists").mkdir(parents=True, exist_ok=True)
+    monkeypatch.setattr("outlay.prices.own_lists.own_offers", lambda _: own)
+    monkeypatch.setattr("outlay.prices.own_lists.discounted", discounted)
 
 
 def test_ones_own_list_goes_first_and_discounts_come_off(monkeypatch):
@@ -321,7 +323,7 @@ def book_of(freshness: dict[str, str], confirmed: dict[str, str] | None = None) 
         ),
         (
             book_of({"aws": "2026-10-01"}, {"aws": "2026-10-01"}),
-            "prices of aws 2026-10-01: `outlay prices refresh` renews them",
+            "refreshed prices, 47 days old: `outlay prices refresh` renews them",
         ),
     ],
 )

@@ -19,7 +19,8 @@ from outlay.prices.checks import (
 )
 from outlay.prices.listing import ProviderPrices
 from outlay.prices.price_list import PriceList
-from outlay.prices.sources import ReadListings
+from outlay.prices.price_store import PriceStore
+from outlay.prices.sources import ReadListings, Validators
 
 JUDGED = {
     "suspiciously cheap",
@@ -79,8 +80,10 @@ def test_more_than_a_tenth_that_cannot_be_read_refuses_all(failed, is_refused):
 def test_a_whole_file_times_hundred_is_refused_with_what_to_do():
     reason = refused(many(20, usd=100.0), many(20, usd=1.0))
     assert reason is not None
-    assert reason.startswith("More than a tenth of what acme lists fails: 20 of 20 prices are gone")
-    assert "more than 4 times or less than a quarter" in reason
+    assert reason.startswith(
+        "More than a tenth of what acme lists fails: 20 of 20 prices are more than 4 times or less "
+        "than a quarter of the last good ones; if these are its prices, "
+    )
     assert "`outlay prices refresh --provider acme --accept`" in reason
 
 
@@ -562,6 +565,28 @@ def test_three_sources_are_all_kept():
     (offer,) = doubted_by_others([listed()], second)
     assert [price.source for price in offer.other_prices] == ["gpuhunt", "shop"]
     assert words(offer) == ["sources disagree"]
+
+
+# --- kept in between ---
+
+
+def kept(prices):
+    """What a store gives back of prices."""
+    with PriceStore() as store:
+        store.replace(prices, Validators())
+        (back,) = store.current()
+    return back.offers
+
+
+def test_what_is_doubted_is_kept_with_the_price_before():
+    first = doubted_by_past(many(3, usd=100.0, spot_usd=0.1), many(3, usd=1.0, spot_usd=0.1))
+    back = kept(says("gpuhunt", *first))
+    assert back == first
+    again = doubted_by_past(many(3, usd=99.0, spot_usd=0.1), back)
+    assert [words(offer) for offer in again] == [["outlier"]] * 3
+    assert doubted_by_past(many(3, usd=1.2, spot_usd=0.1), back) == tuple(
+        many(3, usd=1.2, spot_usd=0.1)
+    )
 
 
 # --- whatever the offers ---

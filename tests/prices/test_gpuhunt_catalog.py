@@ -44,7 +44,7 @@ from outlay.prices import gpuhunt_catalog
 from outlay.prices.download import HttpDownloader, Patience
 from outlay.prices.gpuhunt_catalog import GpuhuntCatalogue, missing_variable
 from outlay.prices.price_list import price_list
-from outlay.prices.sources import Unreadable, Validators
+from outlay.prices.sources import Unreadable
 from outlay.units import GB, GIB
 
 REPLIES = json.loads((Path(__file__).parent / "data" / "gpuhunt_replies.json").read_text())
@@ -150,7 +150,7 @@ def test_a_provider_of_a_later_version_is_taken_as_it_is(server, download, monke
 def test_the_newest_version_is_read_and_the_known_one_is_not(server, download):
     server.put_gpuhunt("lambdalabs", [item(provider="lambdalabs")], "20261117-4711")
     reply = SOURCE.ask("lambda", download, None)
-    assert reply.validators == Validators(version="20261117-4711")
+    assert reply.validators.version == "20261117-4711"
     assert reply.modified == "2026-11-17"
     assert reply.address == server.url("v3/lambdalabs/20261117-4711/catalog.zip")
     assert SOURCE.ask("lambda", download, reply.validators) is None

@@ -175,6 +175,10 @@ def test_confirmed_prices_are_the_same_asked_for_later():
         assert store.validators("skypilot", "lambda") == Validators(etag='"7"')
         store.confirm(attempt(at=FRIDAY, state="unchanged"), Validators(etag='"8"'))
         assert store.validators("skypilot", "lambda") == Validators(etag='"8"')
+        # A confirmation that took longer than another refresh says nothing of what that brought.
+        store.confirm(attempt(at=MONDAY, state="unchanged"), Validators(etag='"6"'))
+        assert store.current() == [prices(offer(), fetched_at=FRIDAY)]
+        assert store.validators("skypilot", "lambda") == Validators(etag='"8"')
 
 
 def test_a_doubt_of_a_later_outlay_is_a_caution():

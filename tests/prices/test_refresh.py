@@ -182,8 +182,26 @@ def test_accept_takes_what_was_refused_but_not_what_cannot_be_read():
 
 
 def test_an_empty_list_is_refused():
-    [attempt] = refreshed(StandIn(answers={"lambda": []}))
-    assert (attempt.state, attempt.reason) == ("refused", "It lists no machine with a GPU.")
+    for accept in (False, True):
+        [attempt] = refreshed(StandIn(answers={"lambda": []}), accept=accept)
+        assert (attempt.state, attempt.reason) == ("refused", "It lists no machine with a GPU.")
+
+
+def test_what_is_accepted_is_held_against_nothing(monkeypatch):
+    held_against = []
+
+    def doubted(offers, before):
+        held_against.append(len(before))
+        return tuple(offers)
+
+    monkeypatch.setattr(refresh, "doubted_by_past", doubted)
+    source = StandIn(answers={"lambda": rows(2.0)})
+    refreshed(source)
+    for price, accept in ((3.0, False), (9.0, True)):
+        source.answers["lambda"] = rows(price)
+        refreshed(source, now=FRIDAY, accept=accept)
+    # Three offers were kept before; what the user takes is good.
+    assert held_against[-2:] == [3, 0]
 
 
 def test_not_changed_since_nothing_is_no_answer():
@@ -209,6 +227,12 @@ def test_unknown_gpus_new_providers_and_bad_rows_are_named_and_kept():
         assert [change.gpu for change in store.past(["H900"])] == ["H900"]
 
 
+def test_a_list_of_unknown_gpus_alone_is_kept():
+    [attempt] = refreshed(StandIn(answers={"lambda": [{"instance": "new", "gpu": "H900"}]}))
+    assert (attempt.state, attempt.offers) == ("fresh", 0)
+    assert attempt.unknown_gpus == ("H900",)
+
+
 def test_a_source_that_cannot_say_whom_it_has():
     class Broken(StandIn):
         def providers(self) -> tuple[str, ...]:
@@ -219,6 +243,18 @@ def test_a_source_that_cannot_say_whom_it_has():
         "all": ("kept", 0, None),
         "lambda": ("fresh", 3, "2026-11-10"),
     }
+
+
+def test_what_is_asked_for_besides_offers_fails_by_itself(monkeypatch):
+    def fails(downloader: object, now: str) -> Attempt:
+        raise KeyError("rate")
+
+    monkeypatch.setattr(refresh, "all_besides", lambda: {"rates": fails})
+    source = StandIn(answers={"lambda": rows(2.0)})
+    assert [one.source for one in refreshed(source)] == ["stand-in"]  # named ones alone
+    [attempt] = refreshed(source, sources=["rates"])
+    assert (attempt.source, attempt.state) == ("rates", "kept")
+    assert attempt.reason == "Reading it failed inside outlay: KeyError: 'rate'"
 
 
 def test_a_refresh_that_was_overtaken_keeps_the_newer_prices():
@@ -445,6 +481,18 @@ def test_the_day_of_prices(case):
     assert found == day.expected
 
 
+def test_no_price_is_of_a_day_to_come():
+    fetched = prices(offer(), fetched_at="2026-06-01T08:00:00Z", as_of="2026-06-01")
+    bundled = (offer(as_of="2026-08-22"),)
+    assert day_of_prices(fetched, bundled=bundled) == "2026-06-01"
+
+
+def test_a_snapshot_of_later_is_not_what_was_there_before():
+    source = StandIn(name="skypilot", answers={"lambda": rows(2.0)})  # 3 machines, bundled are 22
+    assert states(refreshed(source))["lambda"][0] == "refused"
+    assert states(refreshed(source, now="2026-06-01T08:00:00Z"))["lambda"][0] == "fresh"
+
+
 def test_a_machine_more_or_one_less_is_a_renewed_list():
     one, other = offer("a"), offer("b")
     before = prices(one, other)
@@ -490,14 +538,11 @@ def test_a_source_that_says_its_list_is_of_today_dates_the_same_prices_anew():
         assert len(list(store.past())) == 3
 
 
-def test_older_prices_do_not_take_the_place_of_newer_ones():
+def test_a_source_that_goes_back_to_older_prices_is_followed_and_they_keep_their_day():
     source = StandIn(answers={"lambda": rows(2.0)}, modified="2026-11-10")
     refreshed(source)
     source.answers["lambda"], source.modified = rows(1.0), "2026-06-01"
     [attempt] = refreshed(source, now=FRIDAY)
-    assert (attempt.state, attempt.as_of) == ("kept", "2026-11-10")
-    assert "prices of 2026-06-01, older than those of 2026-11-10" in (attempt.reason or "")
-    [attempt] = refreshed(source, now=FRIDAY, accept=True)
     assert (attempt.state, attempt.as_of) == ("fresh", "2026-06-01")
 
 

@@ -208,15 +208,7 @@ def test_what_is_no_newer_than_the_bundled_ones_adds_nothing() -> None:
     assert bundled_date() == "2025-06-28"
     assert interruption_risks(None) == {}
     assert interruption_risks(kept()) == {}
-    assert interruption_risks(kept(a_bucket(), at="2025-06-28T00:00:00Z")) == {}
-    # asked today, and last changed before
-    assert interruption_risks(kept(a_bucket(), changed="Sat, 28 Jun 2025 00:00:00 GMT")) == {}
-
-
-def test_the_day_is_when_the_file_last_changed() -> None:
-    assert kept(changed="Sun, 01 Nov 2026 05:00:00 GMT").as_of == "2026-11-01"
-    assert kept(changed="nonsense").as_of == "2026-11-16"
-    assert kept(changed="Sun, 01 Nov 2099 05:00:00 GMT").as_of == "2026-11-16"
+    assert interruption_risks(kept(a_bucket(), as_of="2025-06-28")) == {}
 
 
 def test_an_open_bucket_ends_where_it_is_assumed_to_or_later() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from outlay.caching import ById
 from outlay.cost.lines import Line, UnpricedItem
-from outlay.facts import assumed_range, assumptions
+from outlay.facts import assumed, assumed_range, assumptions
 from outlay.offers.offer import Offer
 from outlay.offers.places import (
     HOME,
@@ -32,7 +32,7 @@ from outlay.offers.terms import (
 from outlay.predict.run_time import Run
 from outlay.uncertainty import LIKELY, Number, Sampler, is_nonzero
 from outlay.units import DAY_S, GB, HOUR_S, MONTH_S
-from outlay.workload.workload import StoredData, Workload
+from outlay.workload.workload import WITH_THE_RUN, StoredData, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +61,7 @@ def storage_and_transfer_lines(
         *_storage_lines(workload, site),
         *_transfer_lines(workload, site),
         *_host_traffic(workload, site),
+        *_host_disk_lines(workload, site),
         *_copying_lines(site, sampler),
     ]
     lines = [item for item in items if isinstance(item, Line)]
@@ -246,6 +247,28 @@ def _host_traffic(workload: Workload, site: _Site) -> Iterator[Line | UnpricedIt
     for pull in _pulls(workload, site):
         if pull.destination == site.machine and pull.origin != site.machine:
             yield _into_host(pull, host.download_usd_per_byte, site.offer, name)
+
+
+def _host_disk_lines(workload: Workload, site: _Site) -> Iterator[Line | UnpricedItem]:
+    """The disk of a single host, of which one rents what one needs: the system on it, and the data
+    where nothing else is paid for it."""
+    data, offer = workload.data, site.offer
+    if offer.host is None:
+        return
+    system = StoredData(name="system", size_bytes=assumed("host_system_bytes"), kind="disk")
+    items = [system]
+    if data.storage == "none" and data.size_bytes and data.kept_at == WITH_THE_RUN:
+        items.append(StoredData(name="dataset", size_bytes=data.size_bytes, kind="disk"))
+    terms = site.terms(offer.provider)
+    for item in items:
+        rate = offer.host.disk_usd_per_byte_month
+        what = f"disk of the {item.name} at {terms.name} while running"
+        if rate is None:
+            usual = usual_usd_per_byte_month("volume")
+            yield _unpriced(what, usual, item.size_bytes, site.run.busy_s)
+        else:
+            source = f"{offer.source}, {offer.as_of}"
+            yield _storage_line(item, terms, rate, site.run.busy_s, source, " while running")
 
 
 def _into_host(pull: _Pull, rate: float | None, offer: Offer, name: str) -> Line | UnpricedItem:

@@ -57,9 +57,9 @@ _ROUNDED = 1.001
 """What a price by the hour may be off for its rounding."""
 PROVIDER = "own"
 """What machines of one's own have for a provider."""
-HOME = "home"
+_HOME = "home"
 _STRAYS = 2.0
-"""How far a run may stray from what is likely, in time and in what is paid besides its hours."""
+"""How many times shorter than likely a run may be, or how much more often data be fetched."""
 _TENANCIES: tuple[Tenancy, ...] = ("on-demand", "spot")
 """How hosts are had, each for itself."""
 _SPOT_MOVES = 3.0
@@ -171,11 +171,11 @@ class HostNeeds:
     fetched_bytes: float
     """What a machine fetches each time, ..."""
     results_bytes: float
-    """... and what leaves it at most."""
+    """... and what leaves it, at most."""
     kept_bytes: float
-    """What is kept on its disk, and paid for, ..."""
+    """What lies on its disk, the system included, ..."""
     most_kept_bytes: float
-    """... wherever one chooses to keep it."""
+    """... wherever one chooses to keep things."""
     region: bool
     """Whether it matters where it is."""
 
@@ -193,7 +193,7 @@ def _host_needs(workload: ById[Workload]) -> HostNeeds:
     places |= {at for item in asked.stored for at in (item.at, *item.also_at)}
     elsewhere = places - {WITH_THE_RUN, *FREE_SOURCES}
     return HostNeeds(
-        download=bool(size_bytes and {data.at, data.kept_at} - {WITH_THE_RUN, HOME})
+        download=bool(size_bytes and {data.at, data.kept_at} - {WITH_THE_RUN, _HOME})
         and data.download_bytes_per_s is None,
         fetched_bytes=size_bytes + sum(item.pulled_bytes for item in asked.stored),
         results_bytes=data.results_bytes + (_kept_bytes(asked, anywhere=True) if elsewhere else 0),
@@ -205,8 +205,8 @@ def _host_needs(workload: ById[Workload]) -> HostNeeds:
 
 
 def _kept_bytes(workload: Workload, *, anywhere: bool) -> float:
-    """What lies on the disk of the machine: data, checkpoints, and what else is kept there, or may
-    be."""
+    """What lies on the disk of a host: the system, data, checkpoints, and what else is kept there,
+    or may be."""
     data, checkpoint = workload.data, workload.checkpoint
     kept = [
         item.size_bytes
@@ -215,7 +215,8 @@ def _kept_bytes(workload: Workload, *, anywhere: bool) -> float:
     ]
     if data.kept_at == WITH_THE_RUN and data.storage != "object":
         kept.append(data.size_bytes or 0.0)
-    return sum(kept) + (checkpoint.size_bytes or 0.0) * checkpoint.kept
+    checkpoints = (checkpoint.size_bytes or 0.0) * checkpoint.kept
+    return sum(kept) + checkpoints + assumed("host_system_bytes")
 
 
 def host_charges(workload: Workload, offer: Offer) -> tuple[float | None, ...]:
@@ -224,7 +225,7 @@ def host_charges(workload: Workload, offer: Offer) -> tuple[float | None, ...]:
     if host is None:
         return ()
     return (
-        host.disk_usd_per_byte_month if needs.most_kept_bytes else None,
+        host.disk_usd_per_byte_month,
         host.download_usd_per_byte if needs.fetched_bytes else None,
         host.upload_usd_per_byte if needs.results_bytes else None,
     )
@@ -235,15 +236,16 @@ class HostRuns:
     """How a workload runs on hosts with the same GPUs: from the best of them to the worst."""
 
     shortest_s: float
-    """From start to end, on a host that is the best of them in everything ..."""
+    """From the day they were seen to the end, on a host that is the best in everything ..."""
     longest_s: float
     """... and on one that is the worst."""
-    busy_s: tuple[float, float]
-    """How long the host is held, at least and at most."""
-    starts: tuple[float, float]
-    """How often data comes to it."""
+    busy_s: float
+    """How long the host is held at least."""
+    starts: float
+    """How often data comes to it at most."""
     storage_share: tuple[float, float]
-    """How long what it keeps is paid for, as a multiple of the time it is held."""
+    """How long what it keeps is paid for, as multiples of the time it is held: from the least to
+    the most."""
     is_fed_evenly: bool
     """Whether a step takes as long on the worst of them."""
 
@@ -346,9 +348,13 @@ def _figures_kept(offer: Offer) -> tuple[float | None, ...]:
 
 
 def _extremes(hosts: Sequence[Offer]) -> tuple[Offer, Offer]:
-    """A host with the best of what hosts have, and one with the worst."""
+    """A host with the best of what hosts have, and one with the worst, had in all their ways."""
     figures = list(zip(*map(_figures_fed, hosts), strict=True))
-    first = hosts[0]
+    first = replace(
+        hosts[0],
+        price_usd_per_hour=_of(min, [host.price_usd_per_hour for host in hosts]),
+        spot_usd_per_hour=_of(min, [host.spot_usd_per_hour for host in hosts]),
+    )
     best, worst = (
         replace(
             first,
@@ -407,13 +413,12 @@ def _charges_usd_per_hour(hosts: Sequence[Offer], needs: HostNeeds, runs: HostRu
     nothing where a run does not fit."""
     if runs is None:
         return np.zeros((len(hosts), 1))
-    shares, starts, busy_s = runs.storage_share, runs.starts, runs.busy_s
-    per_hour = (starts[0] * HOUR_S / busy_s[1] / _STRAYS, starts[1] * HOUR_S / busy_s[0] * _STRAYS)
-    kept = (needs.kept_bytes * shares[0] / _STRAYS, needs.most_kept_bytes * shares[1] * _STRAYS)
+    starts_per_hour = _STRAYS * runs.starts * HOUR_S / runs.busy_s
+    least, most = (share * HOUR_S / MONTH_S for share in runs.storage_share)
     amounts = (
-        [bytes_kept * HOUR_S / MONTH_S for bytes_kept in kept],
-        [needs.fetched_bytes * often for often in per_hour],
-        [needs.results_bytes * often for often in per_hour],
+        (needs.kept_bytes * least, needs.most_kept_bytes * most),
+        (0.0, needs.fetched_bytes * starts_per_hour),
+        (0.0, needs.results_bytes * starts_per_hour),
     )
     prices = [[usd or 0.0 for usd in _figures_kept(host)[3:]] for host in hosts]
     charges: Array = np.asarray(prices) @ np.asarray(list(product(*amounts))).T
@@ -432,13 +437,17 @@ def _lacking(
         yield from predicted.host_step_s(offer)
     if needs.download and host.download_bytes_per_s:
         rate = min(host.download_bytes_per_s, _fastest_download())
-        least_s = max(_TOLD_APART_S, _TOLD_APART_SHARE * runs.busy_s[0] / runs.starts[0])
+        least_s = max(_TOLD_APART_S, _TOLD_APART_SHARE * runs.busy_s / runs.starts)
         yield math.floor(needs.fetched_bytes / rate / least_s)
-    disk_bytes = offer.local_disk_bytes or 0.0
-    enough = disk_bytes >= needs.kept_bytes
-    yield -min(disk_bytes, needs.most_kept_bytes) if enough else 0.0
-    yield -min(max(host.available_s or 0.0, runs.shortest_s), runs.longest_s)
+    yield -_useful(offer.local_disk_bytes, needs.kept_bytes, needs.most_kept_bytes)
+    yield -_useful(host.available_s, runs.shortest_s, runs.longest_s)
     yield -math.floor((host.reliability_fraction or 0.0) / _RELIABILITY_TOLD_APART)
+
+
+def _useful(amount: float | None, least: float, enough: float) -> float:
+    """How much of an amount makes a difference: nothing below the least that is of use, and no
+    more than is enough."""
+    return 0.0 if amount is None or amount < least else min(amount, enough)
 
 
 @cache

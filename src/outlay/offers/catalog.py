@@ -186,14 +186,24 @@ def doubted_by_age(offer: Offer, today: str, as_of: str) -> Offer:
     """An offer that nobody has confirmed for long while others were: its list stands still.
 
     The age of a price widens its range, whatever others' is; only one that fell behind the rest
-    is doubted, so that a catalogue that is old as a whole still has an answer.
+    is doubted, so that a catalogue that is old as a whole still has an answer. A spot price that
+    is older than the other has its own age.
     """
-    stale = doubt_kinds()["stale"]
-    if not today or stale in offer.doubts or days_between(offer.as_of, today) <= STALE_DAYS:
+    if not today:
         return offer
-    if days_between(offer.as_of, as_of) <= _BEHIND_DAYS:
+    words = {doubt.word for doubt in offer.doubts}
+    if _is_behind(offer.as_of, today, as_of):
+        word, said = "stale", {"stale"}
+    elif offer.spot_as_of is not None and _is_behind(offer.spot_as_of, today, as_of):
+        word, said = "stale spot", {"stale spot", "superseded spot"}
+    else:
         return offer
-    return replace(offer, doubts=(*offer.doubts, stale))
+    return offer if words & said else replace(offer, doubts=(*offer.doubts, doubt_kinds()[word]))
+
+
+def _is_behind(day: str, today: str, as_of: str) -> bool:
+    """Whether a price of a day is old, and older than the rest."""
+    return days_between(day, today) > STALE_DAYS and days_between(day, as_of) > _BEHIND_DAYS
 
 
 # List prices and moves: what is known to be newer than the snapshot

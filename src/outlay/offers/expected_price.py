@@ -234,10 +234,12 @@ def expected_price(
 
 
 def _with_other_sources(offer: Offer, tenancy: Tenancy, price: Estimate) -> Estimate:
-    """An on-demand price whose range takes in what other sources say."""
-    if tenancy != "on-demand" or not offer.other_prices:
+    """An on-demand price whose range takes in what other sources say, where they disagree."""
+    doubts = {doubt.word for doubt in offer.doubts} & {"sources disagree", "outlier"}
+    if tenancy != "on-demand" or not doubts:
         return price
-    others = [usd for other in offer.other_prices if (usd := other.price_usd_per_hour)]
+    paid = 1.0 if offer.discount is None else 1 - offer.discount.on_demand_fraction
+    others = [paid * usd for other in offer.other_prices if (usd := other.price_usd_per_hour)]
     low, high = min([price.low, *others]), max([price.high, *others])
     return Estimate(low=low, likely=price.likely, high=high)
 

@@ -68,7 +68,7 @@ class PriceBook:
         Those of the past are seen on their own day, whatever day it is.
         """
         today = self.day_of_plan(today)
-        if self.kind == "bundled" and not self.trust:
+        if self.kind == "bundled" and not (self.trust or self.risks):
             return at_best_zones(bundled_offers(today), today)
         if today not in self._seen:
             offers, kinds = self._doubted(today), trusted_kinds(self.trust)

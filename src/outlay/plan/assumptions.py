@@ -9,7 +9,7 @@ from outlay.caching import ById
 from outlay.currency import rate_in_words
 from outlay.facts import assumed, assumptions
 from outlay.offers.catalog import offer_gpus
-from outlay.offers.offer import CHEAPEST_REGION, Offer, Tenancy
+from outlay.offers.offer import CHEAPEST_REGION, HostQuality, Offer, Tenancy
 from outlay.offers.places import HOME, DataRoute, Place
 from outlay.offers.price_book import PriceBook, bundled_book
 from outlay.offers.spot import assumed_interruptions, spot_risk
@@ -21,7 +21,7 @@ from outlay.predict.run_time import SessionOverheads
 from outlay.predict.step import StepPrediction
 from outlay.trace.profile import Profile
 from outlay.uncertainty import Estimate, Uncertain
-from outlay.units import GB, HOUR_S, MINUTE_S, days_between
+from outlay.units import GB, HOUR_S, MB, MINUTE_S, days_between
 from outlay.workload.workload import Workload
 
 
@@ -30,6 +30,8 @@ def option_notes(
 ) -> tuple[str, ...]:
     """What one should know about an option before taking it."""
     notes = [f"price: {doubt.word}" for doubt in offer.doubts]
+    if offer.host is not None:
+        notes += host_notes(offer.host)
     gpus = offer_gpus(offer)
     if len(gpus) > 1:
         notes.append(f"form not stated: {gpus[0].name} taken, the slowest")
@@ -41,6 +43,28 @@ def option_notes(
         notes.append("interruption rate assumed")
     scarcity = scarcity_note(tenancy, step)
     return (*notes, *([scarcity] if scarcity else []), *_spread_notes(offer, step))
+
+
+def host_notes(host: HostQuality) -> list[str]:
+    """What a marketplace measured of a single host, and what of it is in no prediction."""
+    speeds = {
+        "reads its disk at": host.disk_bytes_per_s,
+        "downloads at": host.download_bytes_per_s,
+        "uploads at": host.upload_bytes_per_s,
+    }
+    measured = [f"{what} {rate / MB:,.4g} MB/s" for what, rate in speeds.items() if rate]
+    notes = [f"the host {', '.join(measured)}, as measured"] if measured else []
+    if host.reliability_fraction is not None:
+        notes.append(
+            f"the host was there {host.reliability_fraction:.1%} of the time: when it goes, an "
+            "on-demand run stops, too, which is not counted"
+        )
+    if host.dlperf is not None:
+        notes.append(
+            f"DLPerf {host.dlperf:.4g} is the marketplace's own score of other training: this step "
+            "is predicted by itself, the score is not used"
+        )
+    return notes
 
 
 def scarcity_note(tenancy: Tenancy, step: StepPrediction) -> str | None:

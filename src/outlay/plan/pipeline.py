@@ -412,6 +412,10 @@ class Planner:
                 run = self._run(offer, tenancy, step, LIKELY, route)
             except NeverEnds as error:
                 blocked = str(error)
+            except InputError:
+                if offer.host is None:
+                    raise
+                blocked = "fetching the data leaves no time to train in a session"
         price = self._price(offer, tenancy, 0.0 if run is None else float(run.calendar_s))
         if run is not None and price is not None:
             cost = self._priced(offer, tenancy, run, step, price.likely, LIKELY)
@@ -706,25 +710,24 @@ class Planner:
         runs = [run for run in (self._likely_run(*of) for of in asked) if run is not None]
         if not runs:
             return None
-        shares = [float(run.storage_s / run.busy_s) for run in runs]
+        longest_s = max(float(run.completion_s) for run in runs)
+        age_s = weeks_since(best.as_of, self.today) * WEEK_S
         return HostRuns(
-            shortest_s=min(float(run.completion_s - run.before_s) for run in runs),
-            longest_s=(
-                max(float(run.completion_s) for run in runs)
-                if len(runs) == len(asked)
-                else math.inf
-            ),
-            busy_s=(
-                min(float(run.busy_s) for run in runs),
-                max(float(run.busy_s) for run in runs),
-            ),
-            starts=(
-                min(float(run.sessions) for run in runs),
-                max(float(run.sessions + run.interruptions) for run in runs),
-            ),
-            storage_share=(min(shares), max(shares)),
+            shortest_s=min(float(run.completion_s - run.before_s) for run in runs) + age_s,
+            longest_s=longest_s + age_s if len(runs) == len(asked) else math.inf,
+            busy_s=min(float(run.busy_s) for run in runs),
+            starts=max(float(run.sessions + run.interruptions) for run in runs),
+            storage_share=self._storage_share(runs),
             is_fed_evenly=steps[0].step_time_s == steps[1].step_time_s,
         )
+
+    def _storage_share(self, runs: Sequence[Run]) -> tuple[float, float]:
+        """How long what a host keeps is paid for, as multiples of the time it is held, however the
+        runs turn out: as long as the run takes, waiting included, or as long as is stated."""
+        shares = [float(run.storage_s / run.busy_s) for run in runs]
+        if self.workload.usage.storage_s is not None:
+            return min(1.0, min(shares) / 2), max(1.0, 2 * max(shares))
+        return 1.0, 1.0 + 4 * max(max(shares) - 1.0, 0.0)
 
     def host_step_s(self, offer: Offer) -> tuple[float, ...]:
         """The time of a step on a host: low, likely and high."""
@@ -732,10 +735,10 @@ class Planner:
         return time_s.low, time_s.likely, time_s.high
 
     def _likely_run(self, offer: Offer, tenancy: Tenancy, step: StepPrediction) -> Run | None:
-        """The likely run; None where it never ends."""
+        """The likely run; None where it never ends, or has no time to begin."""
         try:
             return self._run(offer, tenancy, step, LIKELY)
-        except NeverEnds:
+        except (NeverEnds, InputError):
             return None
 
     def _cash(
@@ -780,8 +783,7 @@ def _host_reason(workload: Workload, offer: Offer, run: Run | None, today: str) 
     kept_bytes, disk_bytes = host_needs(workload).kept_bytes, offer.local_disk_bytes
     if disk_bytes is not None and disk_bytes < kept_bytes:
         return (
-            f"its disk has {disk_bytes / GB:,.0f} GB free, the data and checkpoints take "
-            f"{kept_bytes / GB:,.0f} GB"
+            f"its disk has {disk_bytes / GB:,.0f} GB free, the run takes {kept_bytes / GB:,.0f} GB"
         )
     if host is None or host.available_s is None or run is None:
         return None

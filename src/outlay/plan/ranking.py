@@ -229,7 +229,7 @@ def _wins(best: Option, other: Option, *, equal: bool) -> float:
     return float(np.mean(np.less(own, rival)) + np.mean(np.equal(own, rival)) / 2)
 
 
-_MAYBE = frozenset({"region not verified", "no stock seen", "marketplace"})
+_MAYBE = frozenset({"region not verified", "no stock seen", "marketplace", "single host"})
 """Doubts that say that it may not be there."""
 
 
@@ -592,7 +592,11 @@ def _condition(option: Option, alternative: Option | None, scale: Scale, today: 
     if option.cost is None or option.offer.owned is not None or option.offer.quoted:
         return None
     if option.tenancy == "spot":
-        return f"{_spot_condition(option, alternative, scale)}{_checked_with(option)}"
+        then = _spot_condition(option, alternative, scale)
+        host = _host_condition(option)
+        return f"{host}, and {then}" if host else f"{then}{_checked_with(option)}"
+    if option.offer.host is not None:
+        return _host_condition(option)
     seen = option.offer.seen_on(option.tenancy)
     if not today or not seen or option.tenancy == "reserved":
         return None
@@ -601,6 +605,16 @@ def _condition(option: Option, alternative: Option | None, scale: Scale, today: 
     if age <= assumed("price_age_to_check_days") or not price:
         return None
     return f"if it is still {_hourly(price)} an hour, as on {seen}"
+
+
+def _host_condition(option: Option) -> str:
+    """That a single host must still be free, and how it is rented; empty for other offers."""
+    offer = option.offer
+    if offer.host is None:
+        return ""
+    how = terms_of(offer.provider).quality("host_rent")
+    rent = "" if how is None else f" (`{how.replace('{instance}', offer.instance)}`)"
+    return f"if host {offer.instance} is still free{rent}"
 
 
 def _spot_condition(option: Option, alternative: Option | None, scale: Scale) -> str:

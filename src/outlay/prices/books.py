@@ -25,6 +25,7 @@ from typing import Any
 
 from outlay.errors import InputError, NotKnown, PriceStoreFailed
 from outlay.facts import assumed, newest, rows_of
+from outlay.files import PRICE_LISTS, data_folder
 from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.catalog import (
     bundled_offers,
@@ -56,7 +57,6 @@ from outlay.prices.checks import (
 )
 from outlay.prices.history import MonthlyPrice, bundled_history, month_end
 from outlay.prices.listing import ProviderPrices, ZonePrice
-from outlay.prices.own_lists import discounted, own_first, own_offers, unknown_own_offers
 from outlay.prices.price_store import (
     PastPrice,
     PriceStore,
@@ -65,6 +65,7 @@ from outlay.prices.price_store import (
     packed_json,
     unpacked_json,
 )
+from outlay.prices.spot_advisor import interruption_risks, kept_interruptions
 from outlay.uncertainty import Estimate
 from outlay.units import days_between
 
@@ -90,7 +91,13 @@ def current_prices(today: str, warn: Warn = lambda _: None) -> PriceBook:
     except PriceStoreFailed as error:
         warn(f"{error} Until then, the bundled prices are used.")
         book = None
-    return _with_own_lists(book or bundled_book(), today)
+    return _with_newest_risks(_with_own_lists(book or bundled_book(), today))
+
+
+def _with_newest_risks(book: PriceBook) -> PriceBook:
+    """A book with how often AWS takes machines away today, where that was refreshed."""
+    risks = interruption_risks(kept_interruptions())
+    return replace(book, risks=risks, _seen={}) if risks else book
 
 
 def keep_book(store: PriceStore) -> None:
@@ -212,6 +219,10 @@ def _market(lists: Sequence[ProviderPrices], store: PriceStore) -> SpotMarket:
 
 def _with_own_lists(book: PriceBook, today: str) -> PriceBook:
     """A book with one's own offers first, and with what was agreed off all others."""
+    if not (data_folder() / PRICE_LISTS).exists():  # what reads lists takes a while to import
+        return book
+    from outlay.prices.own_lists import discounted, own_first, own_offers, unknown_own_offers
+
     own, unknown = own_offers(today), unknown_own_offers(today)
     listed = snapshot_offers() if book.kind == "bundled" else book.listed
     priced = discounted(own_first(own, listed), today)
@@ -756,6 +767,7 @@ def _continued(
         lists.setdefault(prices.provider, prices)
     quotes = {key: zones for key, zones in before.items() if key[0] not in lists}
     seen = _sightings(lists, past)
+    snapshot_week = _week_of(snapshot_date())
     with_shares = {key[0] for key, zones in before.items() if any(z.share for z in zones)}
     for provider, prices in lists.items():
         has_shares = bool(prices.zones) or provider in with_shares
@@ -766,7 +778,9 @@ def _continued(
             known = _quote_before(before, key, listed.zone)
             place = (listed.instance, listed.region, listed.zone)
             weeks = seen[provider].weeks_of(place, last_days)
-            quote = _quote_of(listed, known, weeks, has_share=has_shares)
+            quote = _quote_of(
+                listed, known, weeks, has_share=has_shares, snapshot_week=snapshot_week
+            )
             grouped.setdefault(key, []).append(quote)
         quotes.update(grouped)
     return quotes
@@ -886,7 +900,12 @@ def _log_share(price_usd: float | None, spot_usd: float | None) -> float | None:
 
 
 def _quote_of(
-    listed: ZonePrice, before: ZoneQuote | None, weeks: Sequence[_Week], *, has_share: bool
+    listed: ZonePrice,
+    before: ZoneQuote | None,
+    weeks: Sequence[_Week],
+    *,
+    has_share: bool,
+    snapshot_week: int,
 ) -> ZoneQuote:
     """A zone's price of now, with its past up to now."""
     log_share = _log_share(listed.price_usd_per_hour, listed.spot_usd_per_hour)
@@ -901,8 +920,7 @@ def _quote_of(
     )
     if before is None:
         return _with_past(quote, _NOTHING_KNOWN, weeks) if len(weeks) > 1 else quote
-    snapshot = _week_of(snapshot_date())
-    new = [week for week in weeks if week.number > snapshot]
+    new = [week for week in weeks if week.number > snapshot_week]
     quote = replace(
         quote,
         weeks=before.weeks,
@@ -910,7 +928,7 @@ def _quote_of(
         mean_share=before.mean_share,
         weekly_change=before.weekly_change,
     )
-    return _with_past(quote, _known_before(before, snapshot), new) if new else quote
+    return _with_past(quote, _known_before(before, snapshot_week), new) if new else quote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1000,6 +1018,8 @@ def source_comparison(
 
     `gpu` is any usual spelling, or a range of memory (`24GB..48GB`); `gpus`: so many of them.
     """
+    from outlay.prices.own_lists import own_offers
+
     with PriceStore() as store:
         refreshed = store.current()
     lists = [

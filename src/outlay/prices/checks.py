@@ -49,6 +49,7 @@ MOVED_FACTOR = 4.0
 Source: monthly on-demand prices from 2022-07 to 2026-08 (docs/prices.md): of 18,982 pairs a month
 apart 6 moved so far, all of them auction floors or mistakes, and of 8,646 a year apart none.
 """
+_FAR_FROM_LAST = "more than 4 times or less than a quarter of the last good ones"
 _LONGEST_REASON = 120
 """Characters of what is wrong with a row."""
 _SAME_PRICE = 0.02
@@ -140,15 +141,16 @@ def _too_many_fail(
     if unread_share + (1 - unread_share) * moved_share <= _MOST_FAILING or is_one_of_several:
         return None
     provider = _provider(offers, before)
-    found = [f"{unread:,} of {rows:,} rows cannot be read{_first(read)}"] if unread else []
-    if moved:
-        found.append(
-            f"{len(moved):,} of {len(known):,} prices are gone, or more than {MOVED_FACTOR:g} "
-            "times or less than a quarter of the last good ones"
-        )
+    gone = sum(offer.price_usd_per_hour is None for offer in moved)
+    counts = [
+        (unread, f"of {rows:,} rows cannot be read{_first(read)}"),
+        (gone, f"of {len(known):,} prices are gone"),
+        (len(moved) - gone, f"of {len(known):,} prices are {_FAR_FROM_LAST}"),
+    ]
+    found = " and ".join(f"{count:,} {what}" for count, what in counts if count)
     is_readable = unread_share <= _MOST_FAILING
     fix = _accepting(provider, "these are its prices") if is_readable else "ask again later."
-    return f"More than a tenth of what {provider} lists fails: {' and '.join(found)}; {fix}"
+    return f"More than a tenth of what {provider} lists fails: {found}; {fix}"
 
 
 def _is_lost(offer: Offer, last_usd: float) -> bool:
@@ -182,7 +184,7 @@ def _provider(listed: Sequence[Offer], before: Sequence[Offer]) -> str:
 
 
 def _accepting(provider: str, condition: str) -> str:
-    return f"if {condition}, `outlay prices refresh --provider {provider} --accept` takes them."
+    return f"if {condition}, `outlay prices refresh --provider {provider} --accept` takes it."
 
 
 # --- against the past, and by themselves ---
@@ -549,8 +551,9 @@ def _confirmed(offer: Offer, as_of: str) -> Offer:
     """An offer whose on-demand price was seen on a later day, too; its spot price keeps its own."""
     if as_of <= offer.as_of:
         return offer
-    spot_as_of = None if offer.spot_usd_per_hour is None else offer.seen_on("spot")
-    was_stale = "stale" in _words(offer) and spot_as_of is not None
+    has_spot = offer.spot_usd_per_hour is not None
+    was_stale = "stale" in _words(offer) and has_spot
+    spot_as_of = offer.seen_on("spot") if has_spot else None
     later = replace(_without(offer, {"stale"}), as_of=as_of, spot_as_of=spot_as_of)
     return _with_words(later, ["stale spot"] if was_stale else [])
 
@@ -614,7 +617,7 @@ def compare_sources(
 
     `used`: the offers of the price book that plans are made with; `gpus`, `providers`: only those.
     """
-    book = {offer.identity: offer for offer in used}
+    book = {offer.identity: offer.at_list_price() for offer in used}
     wanted = [one for one in prices if not providers or one.provider in providers]
     lists: dict[str, list[ProviderPrices]] = {}
     for one in sorted(wanted, key=_preference, reverse=True):

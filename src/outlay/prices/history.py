@@ -888,9 +888,9 @@ def price_changes(
 
     `since` is a day, or a time (2026-11-16T20:15:00Z) where there were several refreshes on it. The
     comparison begins with the last prices known at that time; of a day with refreshes, with its
-    first. Where none were, it begins with the first after it: the bundled snapshot of what it has,
-    else the first refresh. Zones count as their region. Changes of less than `min_change` (a
-    fraction) are not listed.
+    first. Where none were, it begins with the oldest there are: the first refresh's, or the bundled
+    snapshot's where those are of an earlier day. Zones count as their region. Changes of less than
+    `min_change` (a fraction) are not listed.
     """
     names: frozenset[str] = frozenset()
     provider = _known_provider(provider, store)
@@ -946,11 +946,16 @@ def _baseline(
         return _Baseline(day=day, prices=list(standing.values()))
     if earlier is not None:
         return _Baseline(day=max((one for one in days if one <= day), default=day), prices=earlier)
+    first = _first_of_day(key, min(days), store) if days else []
     snapshot = _snapshot_prices(provider) if source == "skypilot" else []
-    if snapshot and snapshot_date() < min(days, default="9999"):
+    if snapshot and (not first or _day_of(snapshot) < _day_of(first)):
         return _Baseline(day=snapshot_date(), prices=snapshot, from_snapshot=True)
-    day = min(days, default=day)
-    return _Baseline(day=day, prices=_first_of_day(key, day, store))
+    return _Baseline(day=_day_of(first) if first else day, prices=first)
+
+
+def _day_of(prices: Sequence[PastPrice]) -> str:
+    """The day that a list's prices are of."""
+    return max(price.as_of or price.at[:10] for price in prices)
 
 
 def _first_of_day(key: _ListKey, day: str, store: PastPrices) -> list[PastPrice]:

@@ -50,7 +50,7 @@ from outlay.currency import (
 )
 from outlay.errors import InputError, NotKnown, ProviderError
 from outlay.facts import CardPrice, Fact, ImportedPrices, PartPrice
-from outlay.files import data_folder, read_data, write_whole
+from outlay.files import PRICE_LISTS, data_folder, read_data, write_whole
 from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.candidates import quoted_offer
 from outlay.offers.catalog import gpu_filter
@@ -65,7 +65,7 @@ from outlay.workload.workload import Quote
 if TYPE_CHECKING:
     from outlay.prices.download import Downloader
 
-FOLDER = "price_lists"
+FOLDER = PRICE_LISTS
 """In the data folder."""
 RATES = "rates"
 """The name of what is no list: exchange rates."""
@@ -1185,7 +1185,7 @@ def _last_validators(address: str) -> Validators | None:
         kept = json.loads(_validators_file().read_bytes())
         if not rates_file().exists() or kept["address"] != address:
             return None
-        return Validators(etag=str(kept["etag"]), address=redacted(address))
+        return Validators(etag=str(kept["etag"]), address=str(kept["said_at"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -1193,6 +1193,7 @@ def _last_validators(address: str) -> Validators | None:
 def _keep_validators(address: str, validators: Validators) -> None:
     kept = {
         "address": address,
+        "said_at": validators.address,
         "etag": validators.etag,
     }
     write_whole(_validators_file(), json.dumps(kept).encode())

@@ -170,26 +170,21 @@ class PriceStore:
     def confirm(self, attempt: Attempt, validators: Validators | None = None) -> None:
         """Keep that the last good prices of a source and provider are still what it says.
 
-        `validators`: of the new reply, where there was one.
+        `validators`: of the new reply, where there was one. What another refresh has put there
+        since is left as it is.
         """
+        changes = {"fetched_at": attempt.at}
+        if validators is not None:
+            changes["etag"] = validators.etag
+            changes["address"] = validators.address
+            changes["version"] = validators.version
+        set_all = ", ".join(f"{column} = :{column}" for column in changes)
         with self._transaction() as file:
             file.execute(
-                "UPDATE provider_prices SET fetched_at = max(fetched_at, ?) "
-                "WHERE source = ? AND provider = ?",
-                (attempt.at, attempt.source, attempt.provider),
+                f"UPDATE provider_prices SET {set_all} "
+                "WHERE source = :source AND provider = :provider AND fetched_at <= :fetched_at",
+                {**changes, "source": attempt.source, "provider": attempt.provider},
             )
-            if validators is not None:
-                file.execute(
-                    "UPDATE provider_prices SET etag = ?, address = ?, version = ? "
-                    "WHERE source = ? AND provider = ?",
-                    (
-                        validators.etag,
-                        validators.address,
-                        validators.version,
-                        attempt.source,
-                        attempt.provider,
-                    ),
-                )
             _record_attempt(file, attempt)
 
     def note(self, attempt: Attempt) -> None:

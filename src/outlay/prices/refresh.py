@@ -9,18 +9,25 @@ called, in a transaction for each source and provider.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import queue
 import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
-from outlay.errors import InputError, MissingCredentials, NotKnown, OutlayError
-from outlay.offers.catalog import snapshot_offers
+from outlay.errors import (
+    InputError,
+    MissingCredentials,
+    NotKnown,
+    OutlayError,
+    PriceStoreFailed,
+)
+from outlay.offers.catalog import snapshot_date, snapshot_offers
 from outlay.offers.offer import Offer
 from outlay.offers.terms import all_terms
 from outlay.prices.books import keep_book
@@ -88,7 +95,9 @@ def refresh_prices(
     `PriceStoreFailed` where nothing can be kept, and `RefreshInterrupted` on Ctrl-C; what a source
     does is no error here but an `Attempt`.
     """
-    asked = _named_sources(known_sources or all_sources(), tuple(sources))
+    names, every = tuple(sources), known_sources or all_sources()
+    asked = _named_sources(every, names)
+    besides = _named_besides(names, is_all=not (names or tuple(providers) or known_sources))
     with store or PriceStore() as kept:
         aside = kept.put_damaged_aside()
         if aside is not None:
@@ -105,12 +114,53 @@ def refresh_prices(
         )
         guesses = [one for one in questions if one.is_guess]
         done = _without_absent(guesses, refresh.attempts(guesses))
+        if not tuple(providers):
+            new = _new_to_outlay(asked, refresh.downloader, by_name)
+            by_name |= {(one.source.name, one.provider): one for one in new}
+            done += [one for one in refresh.attempts(new) if one.reason != _ABSENT]
         done += refresh.attempts([one for one in questions if not one.is_guess])
+        others = [
+            _noted(kept, _asked(name, ask, refresh.downloader, now), progress)
+            for name, ask in besides
+        ]
         if any(attempt.state in ("fresh", "unchanged") for attempt in done):
-            keep_book(kept)
+            with contextlib.suppress(PriceStoreFailed):  # else commands put it together themselves
+                keep_book(kept)
     order = list(by_name)
     done.sort(key=lambda one: order.index((one.source, one.provider)))
-    return [*silent, *done]
+    return [*silent, *done, *others]
+
+
+Besides = Callable[[Downloader, str], Attempt]
+
+
+def all_besides() -> Mapping[str, Besides]:
+    """What is refreshed besides offers, by the name of its source."""
+    from outlay.prices.own_lists import refresh_rates
+    from outlay.prices.spot_advisor import refresh_interruptions
+
+    return {"spot-advisor": refresh_interruptions, "rates": refresh_rates}
+
+
+def _named_besides(names: Sequence[str], *, is_all: bool) -> list[tuple[str, Besides]]:
+    if not names and not is_all:
+        return []
+    wanted = {name.lower() for name in names}
+    return [(name, ask) for name, ask in all_besides().items() if is_all or name in wanted]
+
+
+def _asked(name: str, ask: Besides, downloader: Downloader, now: str) -> Attempt:
+    """What became of asking for something besides offers, whatever its source does."""
+    try:
+        return ask(downloader, now)
+    except Exception as error:
+        return _silent(name, _reason(error), now)
+
+
+def _noted(store: PriceStore, attempt: Attempt, progress: Progress) -> Attempt:
+    store.note(attempt)
+    progress(_in_words(attempt))
+    return attempt
 
 
 def _network() -> Downloader:
@@ -133,20 +183,24 @@ class _Question:
     before: ProviderPrices | None = None
     bundled: tuple[Offer, ...] = ()
     """What the snapshot has of it, where that came from the same source."""
+    is_after_snapshot: bool = True
     is_guess: bool = False
     """Whether nobody knows the provider, so that the source need not, either."""
 
     @property
     def offers_before(self) -> tuple[Offer, ...]:
-        """The last good offers, else the bundled ones."""
-        return self.bundled if self.before is None else self.before.offers
+        """The last good offers, else the bundled ones, where those are of days before."""
+        if self.before is not None:
+            return self.before.offers
+        return self.bundled if self.is_after_snapshot else ()
 
 
 def _named_sources(known: Sequence[Source], names: Sequence[str]) -> list[Source]:
     by_name = {source.name.lower(): source for source in known}
+    there = (*by_name, *all_besides()) if names else ()
     for name in names:
-        if name.lower() not in by_name:
-            raise NotKnown("price source", name, list(by_name), fix=_there_are(list(by_name)))
+        if name.lower() not in there:
+            raise NotKnown("price source", name, there, fix=_there_are(there))
     wanted = {name.lower() for name in names}
     return [source for name, source in by_name.items() if not wanted or name in wanted]
 
@@ -177,6 +231,7 @@ def _questions(
                     known=store.validators(source.name, provider),
                     before=kept.get((source.name, provider)),
                     bundled=tuple(from_snapshot.get(provider, ())),
+                    is_after_snapshot=snapshot_date() <= now[:10],
                     is_guess=provider in guesses,
                 )
             )
@@ -193,16 +248,16 @@ def _sold(
         try:
             sold[source.name] += source.providers()
         except Exception as error:
-            silent.append(_silent(source, _reason(error), now))
+            silent.append(_silent(source.name, _reason(error), now))
     for source_name, provider in kept:
         if source_name in sold and provider not in sold[source_name]:
             sold[source_name].append(provider)
     return sold, silent
 
 
-def _silent(source: Source, reason: str, now: str) -> Attempt:
+def _silent(source: str, reason: str, now: str) -> Attempt:
     return Attempt(
-        source=source.name,
+        source=source,
         provider="all",
         at=now,
         state="kept",
@@ -245,6 +300,25 @@ def _bundled_by_provider() -> dict[str, list[Offer]]:
     for offer in snapshot_offers():
         offers.setdefault(offer.provider, []).append(offer)
     return offers
+
+
+def _new_to_outlay(
+    sources: Iterable[Source], downloader: Downloader, known: Collection[tuple[str, str]]
+) -> list[_Question]:
+    """Providers that a source says it has and outlay does not know yet."""
+    questions = []
+    for source in sources:
+        find = getattr(source, "new_providers", None)
+        try:
+            names = find(downloader) if find is not None else ()
+        except Exception:  # what it has of known ones is asked all the same
+            names = ()
+        questions += [
+            _Question(source=source, provider=name, is_guess=True)
+            for name in names
+            if (source.name, name) not in known and _PROVIDER_NAME.fullmatch(name)
+        ]
+    return questions
 
 
 def _without_absent(guesses: Sequence[_Question], done: Sequence[Attempt]) -> list[Attempt]:
@@ -363,9 +437,6 @@ class _Refresh:
         )
         before = question.before
         is_same = before is not None and pairs_of(prices) == pairs_of(before)
-        if before is not None and not is_same and as_of < before.as_of and not self.accept:
-            reason = f"It gave prices of {as_of}, older than those of {before.as_of} that are kept."
-            return _Answer(question=question, state="kept", reason=reason)
         if before is not None and is_same and question.known is not None:
             kept = None if as_of == before.as_of else _dated(before, as_of, self.now)
             return _Answer(
@@ -489,7 +560,9 @@ def _refused(
         read,
         listed,
         good,
-        is_market=any(doubt.word == "single host" for doubt in listed.offers[0].doubts),
+        is_market=any(
+            doubt.word == "single host" for offer in listed.offers[:1] for doubt in offer.doubts
+        ),
         is_first=question.before is None,
     )
 

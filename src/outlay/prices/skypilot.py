@@ -90,6 +90,10 @@ class SkyPilotCatalogue:
         """The clouds whose files are known; any other may be asked about, too."""
         return CLOUDS
 
+    def new_providers(self, downloader: Downloader) -> tuple[str, ...]:
+        """Clouds that the catalogue's list of accelerators names and outlay does not know yet."""
+        return new_clouds(downloader)
+
     def ask(self, provider: str, downloader: Downloader, known: Validators | None) -> Reply | None:
         """A cloud's file; None where it has not changed since `known`.
 

@@ -20,7 +20,7 @@ from outlay.facts import Fact
 from outlay.files import FLATTEN, json_text
 from outlay.fit.gpu_memory import REFERENCE_GPU, GpuMemory, reference_gpu
 from outlay.hardware.gpus import Gpu
-from outlay.offers.offer import Offer, OtherPrice, Tenancy
+from outlay.offers.offer import HostQuality, Offer, OtherPrice, Tenancy
 from outlay.plan.option import Option, Ranges
 from outlay.plan.ranking import Plan
 from outlay.plan.sensitivity import Swing, TrialValue, rivals_of, swings, trial_value
@@ -438,6 +438,27 @@ def _trial_document(trial: TrialValue) -> TrialDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MarketHostDocument:
+    """What a marketplace says of a single host; null where it does not say."""
+
+    disk_bytes_per_s: float | None
+    download_bytes_per_s: float | None
+    upload_bytes_per_s: float | None
+    reliability_fraction: float | None
+    verified: bool | None
+    disk_usd_per_byte_month: float | None
+    download_usd_per_byte: float | None
+    upload_usd_per_byte: float | None
+    available_s: float | None
+    dlperf: float | None
+
+
+def market_host_document(host: HostQuality | None) -> MarketHostDocument | None:
+    """A single host; None for other offers."""
+    return None if host is None else copied(MarketHostDocument, host)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OfferDocument:
     """A machine, a place, a price, and the day the price was seen."""
 
@@ -464,6 +485,8 @@ class OfferDocument:
     """The doubts that keep it from being chosen, on demand or as spot."""
     other_prices: Sequence[OtherPrice]
     """What it costs by other sources, or cost before."""
+    host: MarketHostDocument | None
+    """Of a single host of a marketplace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -487,6 +510,7 @@ def _offer_document(offer: Offer) -> OfferDocument:
         doubts=words,
         doubt_reasons=doubt_reasons(offer, words),
         cautions=cautions,
+        host=market_host_document(offer.host),
     )
 
 

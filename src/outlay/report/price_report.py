@@ -45,9 +45,9 @@ def prices_in_words(book: PriceBook, today: str) -> str:
     """Whose prices, how old, and how to renew old ones: `the bundled snapshot of 2026-08-22`."""
     if book.kind == "past" or not today:
         return book.name
-    if book.freshness:
-        return _refreshed_in_words(book, today)
     days = days_between(book.as_of, today)
+    if book.freshness and days <= OLD_DAYS:
+        return _refreshed_in_words(book, today)
     age = "of today" if days <= 0 else f"{days} day{'s' * (days > 1)} old"
     renew = ": `outlay prices refresh` renews them" if days > OLD_DAYS else ""
     return f"{book.name}, {age}{renew}"
@@ -61,22 +61,17 @@ def _refreshed_in_words(book: PriceBook, today: str) -> str:
     days = {name: days_between(day, today) for name, day in book.freshness.items()}
     new = [name for name, age in days.items() if age <= OLD_DAYS]
     old = sorted((day, name) for name, day in book.freshness.items() if name not in new)
-    parts = []
-    if new:
-        is_of_today = all(book.confirmed.get(name) == today for name in new)
-        when = "refreshed today" if is_of_today else f"of the last {OLD_DAYS} days"
-        parts.append(f"{counted(len(new), 'provider')} {when}")
-    if old:
-        named = [f"{name} {day}" for day, name in old]
-        shown = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
-        parts.append(f"{len(old)} older: {shown}" if new else f"prices of {shown}")
-    waiting = [name for _, name in old if days_between(_asked(book, name), today) > OLD_DAYS]
-    renew = ": `outlay prices refresh` renews them" if waiting else ""
-    return ", ".join(parts) + renew
-
-
-def _asked(book: PriceBook, provider: str) -> str:
-    return book.confirmed.get(provider) or book.freshness[provider]
+    is_of_today = all(book.confirmed.get(name) == today for name in new)
+    when = "refreshed today" if is_of_today else f"of the last {OLD_DAYS} days"
+    words = f"{counted(len(new), 'provider')} {when}"
+    if not old:
+        return words
+    named = [f"{name} {day}" for day, name in old]
+    shown = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+    asked = [book.confirmed.get(name) or day for day, name in old]
+    is_waiting = any(days_between(day, today) > OLD_DAYS for day in asked)
+    renew = ": `outlay prices refresh` renews them" if is_waiting else ""
+    return f"{words}, {len(old)} older: {shown}{renew}"
 
 
 def is_old(book: PriceBook, offer: Offer, tenancy: Tenancy, today: str) -> bool:
@@ -642,6 +637,8 @@ def begin_words(changes: PriceChanges) -> list[str]:
     day = changes.since[:10]
     groups: dict[str, list[str]] = defaultdict(list)
     for total in changes.totals:
+        if not (total.dearer or total.cheaper or total.new or total.gone):
+            continue
         name = f"{total.provider} ({total.source})"
         if total.begins == total.ends:
             groups[f"read once only, on {total.begins}: nothing to compare"].append(name)
