@@ -186,9 +186,8 @@ def past_prices() -> Iterator[PastPrice]:
 
 def kept_prices() -> list[tuple[str, float, float]]:
     """Prices read from the file they are kept in: a million changes, and 10,000 offers."""
-    from outlay.prices.listing import ProviderPrices
     from outlay.prices.price_store import PriceStore
-    from outlay.prices.sources import Validators
+    from outlay.prices.sources import ProviderPrices, Validators
 
     def timed(what: str, bound_s: float, work: Callable[[], int], expected: int) -> None:
         started = time.perf_counter()

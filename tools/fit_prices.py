@@ -40,7 +40,7 @@ from outlay.offers.expected_price import (
     TYPE_WEEKS,
     USUAL_CHANGE,
 )
-from outlay.prices.books import WEEKS_OF_A_MONTH, weeks_listed
+from outlay.prices.past_books import WEEKS_OF_A_MONTH, weeks_listed
 from outlay.uncertainty import PERCENTILE_90
 
 Array = npt.NDArray[np.float64]

@@ -67,15 +67,10 @@ if TYPE_CHECKING:
     from outlay.plan.ranking import Plan
     from outlay.plan.sensitivity import swings, trial_value
     from outlay.plan.vary import Curves, vary_workload
-    from outlay.prices.books import current_prices, past_prices
-    from outlay.prices.history import (
-        GoodTime,
-        PriceChanges,
-        PriceHistory,
-        good_time,
-        price_changes,
-        price_history,
-    )
+    from outlay.prices.books import current_prices
+    from outlay.prices.history import GoodTime, PriceHistory, good_time, price_history
+    from outlay.prices.past_books import past_prices
+    from outlay.prices.price_changes import PriceChanges, price_changes
     from outlay.probe.runner import ProbeRequest, probe_command
     from outlay.probe.stages import ProbeLimits
     from outlay.trace.formulas import register_op
@@ -120,8 +115,10 @@ _MODULES = {
     "plan.ranking": "Plan",
     "plan.sensitivity": "swings trial_value",
     "plan.vary": "Curves vary_workload",
-    "prices.books": "current_prices past_prices",
-    "prices.history": ("GoodTime PriceChanges PriceHistory good_time price_changes price_history"),
+    "prices.books": "current_prices",
+    "prices.past_books": "past_prices",
+    "prices.history": "GoodTime PriceHistory good_time price_history",
+    "prices.price_changes": "PriceChanges price_changes",
     "probe.runner": "ProbeRequest probe_command",
     "probe.stages": "ProbeLimits",
     "trace.formulas": "register_op",

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from outlay.plan.pipeline import plan_workload
-from outlay.prices.books import past_prices
+from outlay.prices.past_books import past_prices
 from outlay.report.documents import dumps, plan_document
 from outlay.workload.file import read_workload
 

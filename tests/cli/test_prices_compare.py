@@ -8,9 +8,8 @@ import jsonschema
 import pytest
 
 from outlay.offers.catalog import snapshot_offers
-from outlay.prices.listing import ProviderPrices
 from outlay.prices.price_store import PriceStore
-from outlay.prices.sources import Validators
+from outlay.prices.sources import ProviderPrices, Validators
 
 LAMBDA = [offer for offer in snapshot_offers() if offer.provider == "lambda"]
 H100S = [offer for offer in LAMBDA if offer.gpu.startswith("H100")]

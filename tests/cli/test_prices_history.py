@@ -9,7 +9,8 @@ import pytest
 from tests.prices.past_prices import KeptPrices, price
 
 from outlay.cli import prices
-from outlay.prices.history import good_time, price_changes, price_history
+from outlay.prices.history import good_time, price_history
+from outlay.prices.price_changes import price_changes
 from outlay.report.documents import dumps
 from outlay.report.price_report import changes_document, history_document
 from outlay.report.schemas import schema

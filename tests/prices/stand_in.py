@@ -13,9 +13,15 @@ from typing import Any
 
 from outlay.errors import ProviderError
 from outlay.offers.offer import Offer
-from outlay.prices.listing import Listing, ProviderPrices
 from outlay.prices.price_list import PriceList
-from outlay.prices.sources import ReadListings, Reply, Unreadable, Validators
+from outlay.prices.sources import (
+    Listing,
+    ProviderPrices,
+    ReadListings,
+    Reply,
+    Unreadable,
+    Validators,
+)
 
 KNOWN_GPUS = ("H100 SXM", "A100 80GB", "L4")
 

@@ -26,10 +26,9 @@ from outlay.offers.offer import Offer, ZoneQuote
 from outlay.offers.price_book import PriceBook, bundled_book
 from outlay.prices import books
 from outlay.prices.books import chosen_lists, current_prices, keep_book
-from outlay.prices.listing import ProviderPrices
 from outlay.prices.price_store import PriceStore
 from outlay.prices.refresh import refresh_prices
-from outlay.prices.sources import Validators
+from outlay.prices.sources import ProviderPrices, Validators
 from outlay.report.price_report import is_old, prices_in_words
 
 TODAY = "2026-11-17"

@@ -13,7 +13,7 @@ from tests.prices.past_prices import KeptPrices, price
 
 from outlay.errors import NotKnown
 from outlay.offers.catalog import snapshot_offers
-from outlay.prices.history import price_changes
+from outlay.prices.price_changes import price_changes
 from outlay.prices.price_store import PriceStore
 from outlay.prices.refresh import refresh_prices
 from outlay.prices.sources import Reply, Validators

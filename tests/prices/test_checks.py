@@ -11,16 +11,10 @@ from tests.builders import a_doubt, an_offer
 
 from outlay.offers.catalog import doubt_kinds, snapshot_offers
 from outlay.offers.offer import BEFORE, HostQuality, OtherPrice
-from outlay.prices.checks import (
-    doubted_by_others,
-    doubted_by_past,
-    gpu_kind,
-    refusal,
-)
-from outlay.prices.listing import ProviderPrices
+from outlay.prices.checks import doubted_by_others, doubted_by_past, gpu_kind, refusal
 from outlay.prices.price_list import PriceList
 from outlay.prices.price_store import PriceStore
-from outlay.prices.sources import ReadListings, Validators
+from outlay.prices.sources import ProviderPrices, ReadListings, Validators
 
 JUDGED = {
     "suspiciously cheap",

@@ -18,7 +18,7 @@ from outlay.prices.history import (
     price_history,
 )
 
-CACHED = ("_lists", "_history_names", "_provider_doubts")
+CACHED = ("_lists", "history_names", "_provider_doubts")
 
 
 def months_of(history, tenancy, provider=""):

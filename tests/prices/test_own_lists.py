@@ -14,6 +14,7 @@ from outlay import currency
 from outlay.currency import in_usd, known_rates, read_rates, usd_per_unit
 from outlay.errors import InputError, NotKnown, ProviderError
 from outlay.offers.offer import AgreedDiscount, Offer
+from outlay.prices.list_files import parse_list
 from outlay.prices.own_lists import (
     RATES_ADDRESS,
     discounted,
@@ -22,7 +23,6 @@ from outlay.prices.own_lists import (
     kept_summaries,
     own_first,
     own_offers,
-    parse_list,
     refresh_rates,
     remove_list,
     unknown_own_offers,

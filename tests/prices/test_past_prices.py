@@ -17,9 +17,9 @@ from outlay.offers.offer import CHEAPEST_REGION
 from outlay.offers.price_book import list_offers
 from outlay.offers.spot import spot_risk
 from outlay.plan.pipeline import plan_workload
-from outlay.prices import books
-from outlay.prices.books import past_prices
+from outlay.prices import past_books
 from outlay.prices.history import bundled_history
+from outlay.prices.past_books import past_prices
 from outlay.prices.price_store import Attempt, PastPrice, PriceStore
 from outlay.workload.file import parse_workload
 
@@ -239,11 +239,11 @@ def test_months_to_come_change_nothing(month, monkeypatch):
     whole = past_prices(month)
     with monkeypatch.context() as patch:
         known = tuple(row for row in bundled_history() if row.month <= month)
-        patch.setattr(books, "bundled_history", lambda: known)
-        for cached in (books._months, books._series):
+        patch.setattr(past_books, "bundled_history", lambda: known)
+        for cached in (past_books._months, past_books._series):
             cached.cache_clear()
         alone = past_prices(month)
-    for cached in (books._months, books._series):
+    for cached in (past_books._months, past_books._series):
         cached.cache_clear()
     assert alone.offers_on("") == whole.offers_on("")
     assert alone.market.quotes == whole.market.quotes

@@ -16,9 +16,9 @@ from tests.tables import rows_in
 import outlay
 from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.offer import HostQuality, Offer
-from outlay.prices.listing import Listing, ZonePrice
 from outlay.prices.price_list import PriceList, is_no_gpu, price_list, quirk_values
 from outlay.prices.skypilot import CLOUDS, SkyPilotCatalogue
+from outlay.prices.sources import Listing, ZonePrice
 from outlay.units import GB, GIB
 
 DATA = Path(outlay.__file__).parent / "data"

@@ -25,7 +25,6 @@ from outlay.errors import PriceStoreFailed
 from outlay.offers.catalog import doubt_kinds
 from outlay.offers.offer import Doubt, HostQuality, Offer
 from outlay.prices import price_store
-from outlay.prices.listing import ProviderPrices, ZonePrice
 from outlay.prices.price_store import (
     Attempt,
     PastPrice,
@@ -35,7 +34,7 @@ from outlay.prices.price_store import (
     packed_json,
     unpacked_json,
 )
-from outlay.prices.sources import Validators
+from outlay.prices.sources import ProviderPrices, Validators, ZonePrice
 from outlay.uncertainty import Estimate
 
 ROOT = Path(__file__).parents[2]

@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 
 from outlay.errors import ProviderError
 from outlay.prices import skypilot
-from outlay.prices.listing import Listing
 from outlay.prices.price_list import price_list
 from outlay.prices.skypilot import ADDRESS, CLOUDS, SkyPilotCatalogue, new_clouds
-from outlay.prices.sources import ReadListings, Reply, Unreadable, Validators
+from outlay.prices.sources import Listing, ReadListings, Reply, Unreadable, Validators
 from outlay.units import GIB, MIB
 
 FILES = Path(__file__).parent / "data" / "skypilot"

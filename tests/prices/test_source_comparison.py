@@ -6,7 +6,7 @@ from tests.builders import an_offer
 
 from outlay.offers.catalog import gpu_filter, snapshot_offers
 from outlay.prices.checks import as_lists, compare_sources
-from outlay.prices.listing import ProviderPrices
+from outlay.prices.sources import ProviderPrices
 
 SKYPILOT, GPUHUNT, BUNDLED = "v8/acme/vms.csv", "gpuhunt 20261115", "snapshot"
 

@@ -15,11 +15,10 @@ from outlay.offers.expected_price import SpotMarket, bundled_market
 from outlay.offers.offer import ZoneQuote
 from outlay.offers.price_book import PriceBook
 from outlay.plan.pipeline import plan_workload
-from outlay.prices import books
-from outlay.prices.books import spot_market
-from outlay.prices.listing import ProviderPrices, ZonePrice
+from outlay.prices import spot_market as spot_markets
 from outlay.prices.price_store import PastPrice, PriceStore
-from outlay.prices.sources import Validators
+from outlay.prices.sources import ProviderPrices, Validators, ZonePrice
+from outlay.prices.spot_market import spot_market
 from outlay.workload.file import parse_workload
 
 SNAPSHOT = date(2026, 8, 22)
@@ -88,7 +87,7 @@ def bundled(monkeypatch):
 
     def put(*quotes, key=KEY):
         market = SpotMarket({key: quotes, ("gcp", "n1", "us-west1"): [a_quote("us-west1-a")]})
-        monkeypatch.setattr(books, "bundled_market", lambda: market)
+        monkeypatch.setattr(spot_markets, "bundled_market", lambda: market)
 
     return put
 

@@ -193,7 +193,7 @@ def _book_of(choice: str, as_of: str | None) -> PriceBook:
     if as_of is not None:
         if choice == "bundled" and _is_typed("prices"):
             raise click.UsageError("--as-of and --prices bundled exclude each other: give one.")
-        from outlay.prices.books import past_prices
+        from outlay.prices.past_books import past_prices
 
         return past_prices(as_of, warn)
     if choice == "bundled":

@@ -17,8 +17,9 @@ from outlay.errors import InputError
 if TYPE_CHECKING:
     from outlay.offers.price_book import PriceBook
     from outlay.prices.alerts import CheapOffer
-    from outlay.prices.history import GoodTime, PriceChanges, PriceHistory
+    from outlay.prices.history import GoodTime, PriceHistory
     from outlay.prices.own_lists import ListSummary
+    from outlay.prices.price_changes import PriceChanges
     from outlay.prices.price_store import Attempt, PriceStore
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -322,7 +323,7 @@ def changes_command(
       outlay prices changes --since 2026-10-01 --gpu H100 --min-change 5%
       outlay prices changes --since 2026-10-01 --provider aws --json
     """
-    from outlay.prices.history import PriceChanges, price_changes
+    from outlay.prices.price_changes import PriceChanges, price_changes
 
     begin = time_of(since, "--since")
     least = share_of(min_change, "--min-change")

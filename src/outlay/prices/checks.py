@@ -27,9 +27,8 @@ from outlay.errors import NotKnown
 from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.catalog import GpuFilter, doubt_kinds
 from outlay.offers.offer import BEFORE, Offer, OtherPrice
-from outlay.prices.listing import ProviderPrices
 from outlay.prices.price_list import PriceList
-from outlay.prices.sources import ReadListings
+from outlay.prices.sources import ProviderPrices, ReadListings
 from outlay.units import days_between
 
 K = TypeVar("K", bound=Hashable)

@@ -41,9 +41,8 @@ from outlay.facts import rows_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.offer import HostQuality
 from outlay.prices.download import SECRET, Downloader, is_offline, redacted, refuse_offline
-from outlay.prices.listing import Listing
 from outlay.prices.price_list import quirk_values
-from outlay.prices.sources import ReadListings, Reply, Unreadable, Validators
+from outlay.prices.sources import Listing, ReadListings, Reply, Unreadable, Validators
 from outlay.units import GB, GIB, MIB
 
 if TYPE_CHECKING:

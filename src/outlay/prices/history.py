@@ -7,10 +7,9 @@ cheaper, new or gone since a day.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from calendar import monthrange
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,8 +20,7 @@ from typing import Literal, Protocol
 from outlay.errors import NotKnown
 from outlay.facts import rows_of
 from outlay.hardware.gpu_names import find_gpu
-from outlay.offers.catalog import STALE_DAYS, doubt_kinds, snapshot_date, snapshot_offers
-from outlay.offers.offer import Offer
+from outlay.offers.catalog import STALE_DAYS, doubt_kinds, snapshot_date
 from outlay.offers.terms import known_provider
 from outlay.prices.price_store import PastPrice
 from outlay.units import days_after, days_between
@@ -108,7 +106,7 @@ def _usd(text: str) -> float | None:
 RentTenancy = Literal["on-demand", "spot"]
 TENANCIES: tuple[RentTenancy, ...] = ("on-demand", "spot")
 _Place = tuple[str, str, str, str, str]
-_Machine = tuple[str, str, str, str]
+MachineKey = tuple[str, str, str, str]
 CURRENT_DAYS = STALE_DAYS
 """How long a price is taken to stand after it was seen, where nothing newer is known."""
 BRIDGED_DAYS = 365
@@ -256,8 +254,8 @@ def price_history(
     no series.
     """
     match = find_gpu(gpu)
-    names = _history_names(frozenset(each.name for each in match.candidates))
-    asked = _Asked(names=names, provider=_known_provider(provider, store), gpus=gpus)
+    names = history_names(frozenset(each.name for each in match.candidates))
+    asked = _Asked(names=names, provider=seller_named(provider, store), gpus=gpus)
     seen = [*_monthly_sightings(asked)]
     if store is not None:
         seen += _refreshed_sightings(asked, store)
@@ -272,7 +270,7 @@ def price_history(
     return whole.between(since, until)
 
 
-def _known_provider(name: str, store: PastPrices | None) -> str:
+def seller_named(name: str, store: PastPrices | None) -> str:
     """A provider by its usual name; one that is new is known from its prices in the store."""
     if not name:
         return ""
@@ -303,7 +301,7 @@ class _Asked:
 
 
 @cache
-def _history_names(names: frozenset[str]) -> frozenset[str]:
+def history_names(names: frozenset[str]) -> frozenset[str]:
     """Names in price lists that mean nothing but these GPUs, families included."""
     listed = {row.gpu for row in bundled_history()}
     families = {name for name in listed if {gpu.name for gpu in find_gpu(name).candidates} <= names}
@@ -494,7 +492,7 @@ def _asks(price: PastPrice | None) -> _Asks:
     if price is None or _was_old(price):
         return (None,) * len(TENANCIES)
     doubts = _lasting_doubts(price)
-    usds = [_past_usd(price, one) if _is_usable(doubts, one) else None for one in TENANCIES]
+    usds = [past_usd(price, one) if _is_usable(doubts, one) else None for one in TENANCIES]
     return tuple(None if usd is None else usd / price.gpus for usd in usds)
 
 
@@ -529,13 +527,14 @@ def _provider_doubts() -> Mapping[str, frozenset[str]]:
     return common
 
 
-def _place(price: PastPrice) -> _Place:
+def place_of(price: PastPrice) -> _Place:
+    """What a price is of."""
     return (price.source, price.provider, price.instance, price.region, price.zone)
 
 
-def folded(prices: Iterable[PastPrice]) -> dict[_Machine, PastPrice]:
+def folded(prices: Iterable[PastPrice]) -> dict[MachineKey, PastPrice]:
     """One price for each source, provider, instance and region; what is not listed is not there."""
-    zones: dict[_Machine, list[PastPrice]] = defaultdict(list)
+    zones: dict[MachineKey, list[PastPrice]] = defaultdict(list)
     for price in prices:
         zones[(price.source, price.provider, price.instance, price.region)].append(price)
     found = {machine: _in_region(listed) for machine, listed in zones.items()}
@@ -565,7 +564,7 @@ def _lowest(usds: Iterable[float | None]) -> float | None:
     return min((usd for usd in usds if usd is not None), default=None)
 
 
-def _past_usd(price: PastPrice, tenancy: RentTenancy) -> float | None:
+def past_usd(price: PastPrice, tenancy: RentTenancy) -> float | None:
     """The price in a tenancy; spot that saves nothing is none."""
     on_demand, spot = price.price_usd_per_hour, price.spot_usd_per_hour
     if tenancy == "on-demand" or spot is None or on_demand is None:
@@ -655,7 +654,7 @@ def _between(series: PriceSeries, since: str, until: str) -> PriceSeries:
     return replace(series, points=tuple(points))
 
 
-def _last_second(time: str) -> str:
+def last_second(time: str) -> str:
     """The end of a day; a time as it is."""
     return time if "T" in time else f"{time}T23:59:59Z"
 
@@ -805,291 +804,3 @@ def _ratio(providers: Iterable[PriceSeries], before: str, after: str) -> float |
         return None  # nobody's list was seen anew, or nobody's is known at both times
     then = min(_cheapest(one) for one, _ in known)
     return min(_cheapest(other) for _, other in known) / then
-
-
-# --- what changed since a day ---
-
-ChangeKind = Literal["dearer", "cheaper", "new", "gone"]
-LEAST_CHANGE = 0.01
-"""Smaller changes are not listed unless asked for: spot prices are never quite the same.
-
-Assumes: 1 %; exchange rates move converted prices by about as much.
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceChange:
-    """What became of the price of one machine type in one region, in one tenancy."""
-
-    source: str
-    provider: str
-    instance: str
-    region: str
-    gpu: str
-    gpus: float
-    tenancy: RentTenancy
-    kind: ChangeKind
-    before_usd_per_hour: float | None
-    """Of the whole machine; None where it was not sold so."""
-    after_usd_per_hour: float | None
-
-    JSON_PROPERTIES = ("change_fraction",)
-
-    @property
-    def change_fraction(self) -> float | None:
-        """Of the price before: 0.2 is a fifth dearer; None for what is new or gone."""
-        if self.before_usd_per_hour is None or self.after_usd_per_hour is None:
-            return None
-        return self.after_usd_per_hour / self.before_usd_per_hour - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeTotal:
-    """How many prices of a provider changed, by one source: machine types, regions, tenancies."""
-
-    source: str
-    provider: str
-    begins: str
-    """The day (YYYY-MM-DD) of the prices that are compared: the last known at the day asked for,
-    else the first known after it."""
-    ends: str
-    """The day of the newest; equal to `begins` where there is nothing to compare with."""
-    from_snapshot: bool
-    """Whether the first of the two are those of the bundled snapshot."""
-    dearer: int
-    cheaper: int
-    new: int
-    gone: int
-    same: int
-    """Those that changed by less than what is listed included."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceChanges:
-    """What became dearer, cheaper, new or gone since a day."""
-
-    since: str
-    changes: tuple[PriceChange, ...]
-    """By provider, the largest first; what is new and gone after them."""
-    totals: tuple[ChangeTotal, ...]
-    """For every source and provider with any price, by provider."""
-
-
-def price_changes(
-    since: str,
-    *,
-    until: str = "",
-    provider: str = "",
-    gpu: str = "",
-    min_change: float = LEAST_CHANGE,
-    store: PastPrices,
-) -> PriceChanges:
-    """What a refresh since a day changed: for every source, provider, machine type and region.
-
-    `since` is a day, or a time (2026-11-16T20:15:00Z) where there were several refreshes on it. The
-    comparison begins with the last prices known at that time; of a day with refreshes, with its
-    first. Where none were, it begins with the oldest there are: the first refresh's, or the bundled
-    snapshot's where those are of an earlier day. Zones count as their region. Changes of less than
-    `min_change` (a fraction) are not listed.
-    """
-    names: frozenset[str] = frozenset()
-    provider = _known_provider(provider, store)
-    if gpu:
-        names = _history_names(frozenset(each.name for each in find_gpu(gpu).candidates))
-    start = since if "T" in since else f"{since}T00:00:00Z"
-    then = _by_list(store.prices_at(start), provider)
-    end = _last_second(until or "9999-12-31")
-    now = _by_list(store.prices_at(end), provider)
-    changes: list[PriceChange] = []
-    totals: list[ChangeTotal] = []
-    for key in sorted({*then, *now}):
-        before = _baseline(key, since, then.get(key), store)
-        found, same = _differences(before.prices, now.get(key, []), names, min_change)
-        changes += found
-        days = [day for day in store.refresh_days(*key) if day <= end]
-        totals.append(_total(key, before, max([before.day, *days]), found, same))
-    changes.sort(key=_change_order)
-    totals.sort(key=lambda total: (total.provider, total.source))
-    return PriceChanges(since=since, changes=tuple(changes), totals=tuple(totals))
-
-
-_ListKey = tuple[str, str]
-"""A source and a provider."""
-
-
-def _by_list(prices: Iterable[PastPrice], provider: str) -> dict[_ListKey, list[PastPrice]]:
-    grouped: dict[_ListKey, list[PastPrice]] = defaultdict(list)
-    for price in prices:
-        if provider in ("", price.provider):
-            grouped[(price.source, price.provider)].append(price)
-    return grouped
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Baseline:
-    """The prices that a comparison begins with, and their day."""
-
-    day: str
-    prices: Sequence[PastPrice]
-    from_snapshot: bool = False
-
-
-def _baseline(
-    key: _ListKey, since: str, earlier: Sequence[PastPrice] | None, store: PastPrices
-) -> _Baseline:
-    """The prices that stood when the comparison begins: `earlier`, or what was first kept after."""
-    source, provider = key
-    days, day = store.refresh_days(source, provider), since[:10]
-    if day in days and "T" not in since:
-        changed = {_place(price): price for price in _first_of_day(key, day, store)}
-        standing = {_place(price): price for price in earlier or ()} | changed
-        return _Baseline(day=day, prices=list(standing.values()))
-    if earlier is not None:
-        return _Baseline(day=max((one for one in days if one <= day), default=day), prices=earlier)
-    first = _first_of_day(key, min(days), store) if days else []
-    snapshot = _snapshot_prices(provider) if source == "skypilot" else []
-    if snapshot and (not first or _day_of(snapshot) < _day_of(first)):
-        return _Baseline(day=snapshot_date(), prices=snapshot, from_snapshot=True)
-    return _Baseline(day=_day_of(first) if first else day, prices=first)
-
-
-def _day_of(prices: Sequence[PastPrice]) -> str:
-    """The day that a list's prices are of."""
-    return max(price.as_of or price.at[:10] for price in prices)
-
-
-def _first_of_day(key: _ListKey, day: str, store: PastPrices) -> list[PastPrice]:
-    """What the first refresh of a day changed."""
-    source, provider = key
-    events = store.past(provider=provider, since=day, until=_last_second(day))
-    own = [price for price in events if price.source == source and price.at[:10] == day]
-    return [price for price in own if price.at == own[0].at]
-
-
-def _snapshot_prices(provider: str) -> list[PastPrice]:
-    """The bundled snapshot, as it would be kept."""
-    return [
-        PastPrice(
-            at=snapshot_date(),
-            source="skypilot",
-            provider=offer.provider,
-            instance=offer.instance,
-            region=offer.region,
-            zone="",
-            gpu=offer.gpu,
-            gpus=offer.gpus * offer.gpu_share,
-            price_usd_per_hour=offer.price_usd_per_hour,
-            spot_usd_per_hour=offer.spot_usd_per_hour,
-            as_of=offer.as_of,
-        )
-        for offer in _snapshot_offers()
-        if offer.provider == provider
-    ]
-
-
-@cache
-def _snapshot_offers() -> tuple[Offer, ...]:
-    return snapshot_offers()
-
-
-def _differences(
-    before: Iterable[PastPrice],
-    after: Iterable[PastPrice],
-    names: frozenset[str],
-    min_change: float,
-) -> tuple[list[PriceChange], int]:
-    """The changes that are listed, and how many prices are as they were."""
-    whole_first, whole_last = folded(before), folded(after)
-    first, last = _in_regions(whole_first, whole_last), _in_regions(whole_last, whole_first)
-    changes, same = [], 0
-    for machine in {**first, **last}:
-        old, new = first.get(machine), last.get(machine)
-        one = new or old
-        if one is None or (names and one.gpu not in names):
-            continue
-        for tenancy in TENANCIES:
-            old_usd = None if old is None else _past_usd(old, tenancy)
-            new_usd = None if new is None else _past_usd(new, tenancy)
-            kind = _change_kind(old_usd, new_usd, min_change)
-            if kind is not None:
-                changes.append(_change(one, tenancy, kind, old_usd, new_usd))
-            elif new_usd is not None:
-                same += 1
-    return changes, same
-
-
-def _in_regions(
-    prices: Mapping[_Machine, PastPrice], others: Mapping[_Machine, PastPrice]
-) -> dict[_Machine, PastPrice]:
-    """Prices, with one for `any` region as one for each region that the others have of its type."""
-    regions: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for *kind, region in others:
-        regions[tuple(kind)].append(region)
-    made: dict[_Machine, PastPrice] = {}
-    for (source, provider, instance, region), price in prices.items():
-        listed = regions[(source, provider, instance)]
-        single = listed if region == "any" and listed and "any" not in listed else [region]
-        for place in single:
-            made[(source, provider, instance, place)] = replace(price, region=place)
-    return made
-
-
-def _change(
-    price: PastPrice,
-    tenancy: RentTenancy,
-    kind: ChangeKind,
-    before: float | None,
-    after: float | None,
-) -> PriceChange:
-    return PriceChange(
-        source=price.source,
-        provider=price.provider,
-        instance=price.instance,
-        region=price.region,
-        gpu=price.gpu,
-        gpus=price.gpus,
-        tenancy=tenancy,
-        kind=kind,
-        before_usd_per_hour=before,
-        after_usd_per_hour=after,
-    )
-
-
-def _change_kind(before: float | None, after: float | None, min_change: float) -> ChangeKind | None:
-    """None where the price is as it was, or nearly, and where there is none."""
-    if before is None or after is None:
-        return "new" if after is not None else "gone" if before is not None else None
-    change = after / before - 1
-    if abs(change) < max(min_change, _ROUNDING):
-        return None
-    return "dearer" if change > 0 else "cheaper"
-
-
-_ROUNDING = 1e-4
-"""Prices are kept to five digits: a smaller change is none."""
-
-
-def _total(
-    key: _ListKey, before: _Baseline, ends: str, changes: Iterable[PriceChange], same: int
-) -> ChangeTotal:
-    kinds = Counter(change.kind for change in changes)
-    return ChangeTotal(
-        source=key[0],
-        provider=key[1],
-        begins=before.day,
-        ends=ends,
-        from_snapshot=before.from_snapshot,
-        dearer=kinds["dearer"],
-        cheaper=kinds["cheaper"],
-        new=kinds["new"],
-        gone=kinds["gone"],
-        same=same,
-    )
-
-
-def _change_order(change: PriceChange) -> tuple[object, ...]:
-    """By provider; the largest change first, up or down alike, then what is new, then gone."""
-    fraction = change.change_fraction
-    size = 0.0 if fraction is None else abs(math.log1p(fraction))
-    place = (change.source, change.instance, change.region, change.tenancy)
-    return (change.provider, change.kind == "gone", change.kind == "new", -size, *place)

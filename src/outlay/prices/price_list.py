@@ -25,7 +25,7 @@ from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu
 from outlay.offers.catalog import doubt_kinds
 from outlay.offers.offer import Doubt, Offer
-from outlay.prices.listing import Listing, ZonePrice
+from outlay.prices.sources import Listing, ZonePrice
 from outlay.units import GB, GIB
 
 ANY_CATALOGUE = "*"

@@ -35,8 +35,7 @@ from outlay.errors import PriceStoreFailed
 from outlay.files import data_folder, free_path, to_json
 from outlay.offers.catalog import doubt_kinds
 from outlay.offers.offer import Doubt, Offer
-from outlay.prices.listing import ProviderPrices, ZonePrice
-from outlay.prices.sources import Validators
+from outlay.prices.sources import ProviderPrices, Validators, ZonePrice
 
 T = TypeVar("T")
 State = Literal["fresh", "unchanged", "kept", "refused"]

@@ -20,23 +20,23 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from datetime import date
 
-from outlay.errors import (
-    InputError,
-    MissingCredentials,
-    NotKnown,
-    OutlayError,
-    PriceStoreFailed,
-)
+from outlay.errors import InputError, MissingCredentials, NotKnown, OutlayError, PriceStoreFailed
 from outlay.offers.catalog import snapshot_date, snapshot_offers
 from outlay.offers.offer import Offer
 from outlay.offers.terms import all_terms
 from outlay.prices.books import keep_book
 from outlay.prices.checks import doubted_by_past, refusal
 from outlay.prices.download import Downloader
-from outlay.prices.listing import ProviderPrices
 from outlay.prices.price_list import PriceList, price_list
 from outlay.prices.price_store import Attempt, PriceStore, State, pairs_of
-from outlay.prices.sources import ReadListings, Reply, Source, Unreadable, Validators
+from outlay.prices.sources import (
+    ProviderPrices,
+    ReadListings,
+    Reply,
+    Source,
+    Unreadable,
+    Validators,
+)
 
 Progress = Callable[[str], None]
 AT_ONCE = 8

@@ -22,7 +22,6 @@ from urllib.parse import quote
 from outlay.currency import usd_per_unit
 from outlay.errors import ProviderError
 from outlay.facts import rows_of
-from outlay.prices.listing import Listing
 from outlay.prices.price_list import (
     ABSURD_USD_PER_GPU_HOUR,
     ANY_CATALOGUE,
@@ -30,7 +29,7 @@ from outlay.prices.price_list import (
     not_gpus_note,
     quirk_values,
 )
-from outlay.prices.sources import ReadListings, Reply, Unreadable, Validators
+from outlay.prices.sources import Listing, ReadListings, Reply, Unreadable, Validators
 from outlay.units import GIB, MIB
 
 if TYPE_CHECKING:

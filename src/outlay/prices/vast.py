@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlay.facts import assumed
 from outlay.offers.offer import HostQuality
-from outlay.prices.listing import Listing
-from outlay.prices.sources import ReadListings, Reply, Unreadable, Validators
+from outlay.prices.sources import Listing, ReadListings, Reply, Unreadable, Validators
 from outlay.units import GB, MB, MIB
 
 if TYPE_CHECKING:

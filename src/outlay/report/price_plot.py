@@ -20,13 +20,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outlay.prices.history import (
-    GoodTime,
-    PriceHistory,
-    PricePoint,
-    PriceSeries,
-    RentTenancy,
-)
+from outlay.prices.history import GoodTime, PriceHistory, PricePoint, PriceSeries, RentTenancy
 from outlay.report.price_report import (
     TENANCY_WORDS,
     ProviderYear,

@@ -17,17 +17,15 @@ from outlay.prices.checks import BUNDLED, ComparedMachine, SourceComparison, Sou
 from outlay.prices.history import (
     LEAST_CASES,
     LEAST_MONTHS,
-    ChangeTotal,
     GoodTime,
     LeftOut,
-    PriceChange,
-    PriceChanges,
     PriceHistory,
     PricePoint,
     PriceSeries,
     RentTenancy,
     Waiting,
 )
+from outlay.prices.price_changes import ChangeTotal, PriceChange, PriceChanges
 from outlay.prices.price_store import Attempt, State
 from outlay.report.console import Page, table
 from outlay.report.documents import Document, copied
