@@ -467,7 +467,7 @@ def _offer(machine: _Machine, *, source: str, as_of: str) -> Offer:
         spot_usd_per_hour=_shortened(min(spots, default=None)),
         spot_high_usd_per_hour=_shortened(max(spots, default=None)),
         as_of=as_of,
-        source=source,
+        source=f"{source}: {first.note}" if first.note else source,
         doubts=_doubts({*words, *machine.doubts, *_machine_words(machine)}),
         host=first.host if len(machine.listings) == 1 else None,
     )

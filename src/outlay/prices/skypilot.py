@@ -504,6 +504,8 @@ class _UsdRate:
 
     usd_per_unit: float = 1.0
     notes: tuple[str, ...] = ()
+    words: str = ""
+    """`EUR at 1.1699 USD of 2026-08-21`."""
 
     @classmethod
     def of(cls, provider: str, rate_day: str | None) -> _UsdRate:
@@ -511,7 +513,8 @@ class _UsdRate:
         for currency in quirk_values(NAME, provider, "currency"):
             rate, day = usd_per_unit(currency, rate_day)
             note = f"Listed in {currency}; 1 {currency} = {rate:.4f} USD on {day}."
-            return cls(usd_per_unit=rate, notes=(note,))
+            words = f"{currency} at {rate:.4f} USD of {day}"
+            return cls(usd_per_unit=rate, notes=(note,), words=words)
         return cls()
 
 
@@ -525,14 +528,18 @@ def _mended(listing: Listing, usd: _UsdRate) -> Listing:
     if quirk_values(NAME, provider, "price", listing.instance) == ("bid floor",):
         # the floor stands in both columns; nobody sells at it on demand
         price, spot, words = None, spot or price, (*words, "bid floor")
-    if usd.notes:
+    note = ""
+    if usd.words:
         words += ("currency converted",)
+        note = "" if price is None else f"{price:g} {usd.words}"
         price = None if price is None else price * usd.usd_per_unit
         spot = None if spot is None else spot * usd.usd_per_unit
     if not words:
         return listing
     doubts = (*listing.doubts, *words)
-    return replace(listing, price_usd_per_hour=price, spot_usd_per_hour=spot, doubts=doubts)
+    return replace(
+        listing, price_usd_per_hour=price, spot_usd_per_hour=spot, doubts=doubts, note=note
+    )
 
 
 def _with_ram_mended(provider: str, listings: Sequence[Listing]) -> Iterator[Listing]:

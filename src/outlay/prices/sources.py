@@ -79,6 +79,8 @@ class Listing:
     """Of a single host of a marketplace."""
     doubts: tuple[str, ...] = ()
     """Words of `data/offer_doubts.csv` that the source's own way of listing calls for."""
+    note: str = ""
+    """What stands there, where that was converted: `2.6 EUR at 1.1699 USD of 2026-08-21`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
