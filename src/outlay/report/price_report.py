@@ -636,9 +636,10 @@ def begin_words(changes: PriceChanges) -> list[str]:
     day = changes.since[:10]
     groups: dict[str, list[str]] = defaultdict(list)
     for total in changes.totals:
-        if not (total.dearer or total.cheaper or total.new or total.gone):
-            continue
         name = f"{total.provider} ({total.source})"
+        is_as_it_was = not (total.dearer or total.cheaper or total.new or total.gone)
+        if is_as_it_was and total.begins != total.ends:
+            continue
         if total.begins == total.ends:
             groups[f"read once only, on {total.begins}: nothing to compare"].append(name)
         elif total.from_snapshot:
