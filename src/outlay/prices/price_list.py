@@ -19,9 +19,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 
-from outlay.errors import NotKnown
 from outlay.facts import rows_of
-from outlay.hardware.gpu_names import find_gpu
+from outlay.hardware.gpu_names import gpu_match
 from outlay.hardware.gpus import Gpu
 from outlay.offers.catalog import doubt_kinds
 from outlay.offers.offer import Doubt, Offer
@@ -124,7 +123,7 @@ def _named_unknown(offers: Sequence[Offer]) -> Iterator[str]:
 def _counted(names: Counter[str]) -> str:
     """The commonest names with their numbers."""
     first = ", ".join(f"{name} ({count})" for name, count in names.most_common(_COUNTED))
-    return f"{first} and {len(names) - _COUNTED} more" if len(names) > _COUNTED else first
+    return f"{first} and {len(names) - _COUNTED:,} more" if len(names) > _COUNTED else first
 
 
 # --- what is known of catalogues ---
@@ -261,11 +260,8 @@ def _named(name: str) -> tuple[Gpu, ...]:
 @lru_cache(_REMEMBERED)
 def _found(spelling: str, provider: str | None = None) -> tuple[str, tuple[Gpu, ...]]:
     """What a spelling means, and the GPUs that may be it; none where nobody knows it."""
-    try:
-        match = find_gpu(spelling, provider)
-    except NotKnown:
-        return spelling, ()
-    return match.meaning, match.candidates
+    match = gpu_match(spelling, provider)
+    return (spelling, ()) if match is None else (match.meaning, match.candidates)
 
 
 def _of_memory(candidates: Sequence[Gpu], stated_bytes: float) -> tuple[Gpu, ...]:
@@ -552,10 +548,20 @@ def _with_end(offer: Offer, today: str) -> Offer:
 
 @lru_cache(_REMEMBERED)
 def _end(provider: str, instance: str) -> str:
-    for row in rows_of("instance_ends.csv"):
-        if row["provider"] == provider and fnmatchcase(instance, row["instance_pattern"]):
-            return row["withdrawn"]
+    for pattern, withdrawn in _ends().get(provider, ()):
+        if fnmatchcase(instance, pattern):
+            return withdrawn
     return ""
+
+
+@cache
+def _ends() -> dict[str, tuple[tuple[str, str], ...]]:
+    """Patterns of instance types with the day they are withdrawn, by provider."""
+    ends: dict[str, tuple[tuple[str, str], ...]] = {}
+    for row in rows_of("instance_ends.csv"):
+        known = ends.get(row["provider"], ())
+        ends[row["provider"]] = (*known, (row["instance_pattern"], row["withdrawn"]))
+    return ends
 
 
 def _anywhere(offers: Sequence[Offer]) -> Iterator[Offer]:
