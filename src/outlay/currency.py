@@ -211,9 +211,15 @@ class RateDays(Mapping[str, Mapping[str, float]]):
         """The days after one."""
         return self._in_order[bisect_right(self._in_order, day) :]
 
+    def unlike(self, other: RateDays) -> Sequence[str]:
+        """The days whose line is not what another file has on that day."""
+        if self._head != other._head:
+            return self._in_order
+        return [day for day in self._in_order if self._lines[day] != other._lines.get(day)]
+
     def is_same(self, other: RateDays) -> bool:
         """Whether every rate is the same."""
-        return self._lines == other._lines or (len(self) == len(other) and self == other)
+        return len(self) == len(other) and (not self.unlike(other) or self == other)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,9 +293,9 @@ def _as_text(data: bytes) -> str:
 
 
 def _parsed(text: str) -> DailyRates:
-    """The rates in a text, every line looked at."""
+    """The rates in a text, every line looked at that is not at hand already."""
     rates = _indexed(text)
-    for day in rates.days:
+    for day in rates.days.unlike(known_rates().days):
         if not _is_day(day):
             raise ValueError(f"{day[:40]!r} is no day of rates")
         rates.days[day]
@@ -350,7 +356,7 @@ def keep_rates(rates: DailyRates, today: str) -> None:
     packed = io.BytesIO()
     with ZipFile(packed, "w") as archive:  # one CSV alone, whatever else came with it
         info = ZipInfo("eurofxref-hist.csv", (1980, 1, 1, 0, 0, 0))
-        archive.writestr(info, rates.text.strip(), ZIP_DEFLATED)
+        archive.writestr(info, rates.text.strip(), ZIP_DEFLATED, compresslevel=1)
     try:
         rates_file().parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -776,11 +776,17 @@ def _pod(item: CatalogItem) -> str:
 
     Data centres are RunPod's own, country codes those of its community (providers/runpod.py).
     """
-    match = gpu_match(item.instance_name, "runpod")
-    named = () if match is None else match.candidates
-    gpu = _pod_names().get(named[0].name) if len(named) == 1 else None
     cloud = "COMMUNITY" if re.fullmatch(r"[A-Z]{2}", item.location) else "SECURE"
-    return f"{item.gpu_count}x_{gpu or item.instance_name.replace(' ', '-')}_{cloud}"
+    return f"{item.gpu_count}x_{_pod_gpu(item.instance_name)}_{cloud}"
+
+
+@lru_cache(4096)
+def _pod_gpu(spelling: str) -> str:
+    """SkyPilot's name of a GPU of RunPod's; RunPod's own where it has none."""
+    match = gpu_match(spelling, "runpod")
+    named = () if match is None else match.candidates
+    known = _pod_names().get(named[0].name) if len(named) == 1 else None
+    return known or spelling.replace(" ", "-")
 
 
 @cache
