@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlay.advise.cards import cards, is_sensible, resale_usd, worth_buying
+from outlay.advise.cards import ASKED, cards, is_sensible, resale_usd, worth_buying
 from outlay.currency import in_usd
 from outlay.facts import CardPrice, Fact, ImportedPrices
 
@@ -96,3 +96,11 @@ def test_an_imported_price_counts_where_it_is_the_newest():
     assert price(seen(700, "2027-01-01")).listed_usd == 1207  # a day to come
     assert price(seen(600, "2026-11-01", "EUR")).listed_usd == pytest.approx(600 * in_usd("EUR"))
     assert resale_usd(price(seen(700, "2026-11-01")), 0, TODAY).likely == pytest.approx(630)
+
+
+def test_what_one_seller_asks_may_be_had_for_less():
+    asked = card("RTX 3090 Ti", "used", today="2026-10-10")
+    assert ASKED in asked.note
+    # 0.62 of what is asked: 1207 / 1950 of a used RTX 3090
+    assert asked.price_usd.low == pytest.approx(0.62 * 2199.97)
+    assert asked.price_usd.likely == 2199.97

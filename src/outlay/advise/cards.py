@@ -95,6 +95,8 @@ def electricity_usd_per_kwh(country: str) -> tuple[Uncertain, Fact]:
 
 Condition = Literal["new", "used"]
 LEFTOVER = "leftover stock"
+ASKED = "asking price of one listing"
+"""How the note of a price says that one seller asks it, and nobody is known to have paid it."""
 _DAYS_IN_MONTH = 365 / 12
 
 
@@ -127,10 +129,12 @@ class CardForSale:
 
     @property
     def price_usd(self) -> Estimate:
-        """What it may cost today: as listed, further apart the longer ago that is."""
+        """What it may cost today: as listed, further apart the longer ago that is; where only one
+        seller's asking price is known, down to what such cards were to be had for."""
         drift, years = assumption_range("card_price_drift_per_year"), self.age_months / 12
+        least = assumption_number("asking_price_least") if ASKED in self.note else 1.0
         return Estimate(
-            low=self.listed_usd * drift.low**years,
+            low=self.listed_usd * least * drift.low**years,
             likely=self.listed_usd,
             high=self.listed_usd * drift.high**years,
         )

@@ -218,9 +218,12 @@ class HttpDownloader:
             largest_bytes=0,
             ends_at=time.monotonic() + self.patience.total_s,
         )
-        with _answer(question, address, self.patience) as answer:
-            if answer.status_code >= HTTPStatus.BAD_REQUEST:
-                raise question.error(f"It answers {answer.status_code} {answer.reason}.")
+        try:
+            with _answer(question, address, self.patience) as answer:
+                if answer.status_code >= HTTPStatus.BAD_REQUEST:
+                    raise question.error(f"It answers {answer.status_code} {answer.reason}.")
+        except _Passing as passing:
+            raise passing.error from None
 
     def post(self, address: str, body: object, *, largest_bytes: int = LARGEST_BYTES) -> Reply:
         """The answer to a question in JSON."""

@@ -27,9 +27,10 @@ from outlay.prices.history import (
 )
 from outlay.prices.price_changes import ChangeTotal, PriceChange, PriceChanges
 from outlay.prices.price_store import Attempt, State
+from outlay.prices.status import Installed, KeyStatus, SetUp, SourceStatus
 from outlay.report.console import Page, table
 from outlay.report.documents import Document, copied
-from outlay.report.text import counted, machine, usd
+from outlay.report.text import counted, machine, size, usd
 from outlay.units import days_after, days_between
 
 if TYPE_CHECKING:
@@ -903,3 +904,148 @@ def _lists_table(lists: Sequence[ListSummary], width: int) -> Table:
 
 
 # --- what is installed, and which sources answer ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastAttemptDocument:
+    """The last time that a source was asked about a provider."""
+
+    source: str
+    at: str
+    state: State
+    as_of: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderAgeDocument:
+    """How old the prices are that plans use of one provider."""
+
+    provider: str
+    as_of: str
+    """The day of the middle one of its offers."""
+    newest: str
+    """The day of the newest of them."""
+    age_days: int
+    offers: int
+    last_attempts: Sequence[LastAttemptDocument]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckDocument(Document):
+    """What `outlay check --json` prints."""
+
+    version: str
+    data_folder: str
+    kept_bytes: int | None
+    """Of refreshed prices and their history; None where nothing was refreshed."""
+    installed: Sequence[Installed]
+    sources: Sequence[SourceStatus]
+    providers: Sequence[ProviderAgeDocument]
+    """Oldest first."""
+    keys: Sequence[KeyStatus]
+    """Of providers that are asked directly; never a value."""
+    rates_as_of: str | None
+    """The day of the newest exchange rate."""
+    own_lists: Sequence[str]
+
+
+def check_document(found: SetUp) -> CheckDocument:
+    """What is there and what is missing, as JSON."""
+    providers = [
+        copied(
+            ProviderAgeDocument,
+            age,
+            last_attempts=[copied(LastAttemptDocument, one) for one in age.last_attempts],
+        )
+        for age in found.providers
+    ]
+    return copied(CheckDocument, found, schema=1, providers=providers)
+
+
+def print_set_up(found: SetUp, today: str) -> None:
+    """One screen: what is there, what is missing for what, how old each provider's prices are."""
+    page = Page()
+    page.print(f"outlay {found.version}; what it keeps lies in {found.data_folder}.")
+    page.print_section("Installed", _installed_table(found, page.width))
+    page.print_section("Price sources", _sources_table(found, page.width))
+    page.print_section("Prices that plans use", _ages_table(found, page.width))
+    for line in _remarks(found, today):
+        page.print(line)
+
+
+def _installed_table(found: SetUp, width: int) -> Table:
+    rows = [
+        (
+            one.name,
+            "no" if one.version is None else one.version or "yes",
+            one.purpose,
+            one.fix or "" if one.version is None else "",
+        )
+        for one in found.installed
+    ]
+    return table(("name", "there", "what it is for", "to have it"), rows, width, wrap="to have it")
+
+
+def _sources_table(found: SetUp, width: int) -> Table:
+    said = {True: "yes", False: "no", None: "not asked"}
+    rows = [
+        (
+            one.source,
+            said[one.answers],
+            "" if one.seconds is None else f"{one.seconds:.1f} s",
+            one.reason or one.address,
+        )
+        for one in found.sources
+    ]
+    heads = ("source", "answers", "in", "address, or why not")
+    return table(heads, rows, width, right=("in",), wrap=heads[3])
+
+
+def _ages_table(found: SetUp, width: int) -> Table:
+    rows = [
+        (
+            age.provider,
+            str(age.offers),
+            age.as_of,
+            "today" if age.age_days == 0 else counted(age.age_days, "day"),
+            "" if age.newest == age.as_of else age.newest,
+            _last_asked(age.last_attempts),
+        )
+        for age in found.providers
+    ]
+    heads = ("provider", "offers", "as of", "age", "newest", "last asked")
+    return table(heads, rows, width, right=("offers", "age"), wrap="last asked")
+
+
+def _last_asked(attempts: Sequence[Attempt]) -> str:
+    """Each source that was asked, when, and what it said where that was no good."""
+    if not attempts:
+        return "never: the bundled snapshot"
+    return "; ".join(
+        f"{one.source} {one.at[:10]}" + (f" ({one.state})" if one.state in _NO_GOOD else "")
+        for one in attempts
+    )
+
+
+_NO_GOOD = ("kept", "refused")
+
+
+def _remarks(found: SetUp, today: str) -> Iterator[str]:
+    """What else a person should know, a line each."""
+    missing = [f"{one.provider} ({one.missing})" for one in found.keys if one.missing]
+    there = [one.provider for one in found.keys if not one.missing]
+    yield ""
+    if there:
+        yield f"Asked directly, no key missing: {', '.join(there)}."
+    if missing:
+        yield f"Not asked, as a variable with their key is not set: {', '.join(missing)}."
+    if found.rates_as_of:
+        age = days_between(found.rates_as_of, today)
+        yield f"Exchange rates of {found.rates_as_of}, {counted(max(age, 0), 'day')} old."
+    if found.own_lists:
+        yield f"Your own lists: {', '.join(found.own_lists)}."
+    if found.kept_bytes is None:
+        yield "No prices were refreshed yet: `outlay prices refresh` has today's."
+    else:
+        yield f"Refreshed prices and their history take {size(found.kept_bytes)}."
