@@ -99,7 +99,13 @@ def rows(price: float, count: int = 3) -> list[dict[str, Any]]:
 # What other modules do with listings and offers, as little of it as can be.
 
 
-def plain_price_list(listings: Sequence[Listing], *, source: str, as_of: str) -> PriceList:
+def plain_price_list(
+    listings: Sequence[Listing],
+    *,
+    source: str,
+    as_of: str,
+    today: str = "",  # noqa: ARG001
+) -> PriceList:
     """An offer for each listing."""
     offers = [_offer(listing, source, as_of) for listing in listings]
     return PriceList(

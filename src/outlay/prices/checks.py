@@ -23,8 +23,7 @@ from functools import cache
 from statistics import median
 from typing import TypeVar
 
-from outlay.errors import NotKnown
-from outlay.hardware.gpu_names import find_gpu
+from outlay.hardware.gpu_names import gpu_match
 from outlay.offers.catalog import GpuFilter, doubt_kinds
 from outlay.offers.offer import BEFORE, Offer, OtherPrice
 from outlay.prices.price_list import PriceList
@@ -331,11 +330,11 @@ def doubted_by_others(
 def gpu_kind(name: str) -> str:
     """The GPU that a price is compared by: forms that cost alike are one, an open form is the
     slowest; the name itself where nobody knows it."""
-    try:
-        own, whole = find_gpu(name).gpu, find_gpu(_FORM.sub("", name)).gpu
-    except NotKnown:
+    own, whole = gpu_match(name), gpu_match(_FORM.sub("", name))
+    if own is None or whole is None:
         return name
-    return whole.name if own.memory_bytes_per_s <= _ALIKE * whole.memory_bytes_per_s else own.name
+    alike = own.gpu.memory_bytes_per_s <= _ALIKE * whole.gpu.memory_bytes_per_s
+    return whole.gpu.name if alike else own.gpu.name
 
 
 @cache

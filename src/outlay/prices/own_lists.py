@@ -369,7 +369,7 @@ def refresh_rates(downloader: Downloader, now: str) -> Attempt:
         _keep_validators(address, reply.validators)
     except InputError as error:
         return _attempt("refused", now, known, str(error))
-    return _attempt("unchanged" if rates.days == known.days else "fresh", now, rates)
+    return _attempt("unchanged" if rates.days.is_same(known.days) else "fresh", now, rates)
 
 
 def _attempt(state: State, now: str, rates: DailyRates, reason: str | None = None) -> Attempt:

@@ -426,12 +426,14 @@ class _Refresh:
         if question.is_guess and not read.rows:
             return _Answer(question=question, state="kept", reason=_ABSENT)
         cited = reply.address or question.source.name
-        listed = price_list(read.listings, source=cited, as_of=self.now[:10])
+        today = self.now[:10]
+        as_of = min(reply.modified, today) if _is_day(reply.modified) else today
+        listed = price_list(read.listings, source=cited, as_of=as_of, today=today)
         good = () if self.accept else question.offers_before
         why = _refused(question, read, listed, good)
         if why is not None:
             return _Answer(question=question, state="refused", reason=_plain(why))
-        prices = self._prices(question, read, listed)
+        prices = self._prices(question, read, listed, as_of)
         as_of = day_of_prices(
             prices, modified=reply.modified, before=question.before, bundled=question.bundled
         )
@@ -450,12 +452,14 @@ class _Refresh:
             validators=reply.validators,
         )
 
-    def _prices(self, question: _Question, read: ReadListings, listed: PriceList) -> ProviderPrices:
-        """The prices in a reply, as if they were of today."""
+    def _prices(
+        self, question: _Question, read: ReadListings, listed: PriceList, as_of: str
+    ) -> ProviderPrices:
+        """The prices in a reply, as if they were of a day."""
         return ProviderPrices(
             source=question.source.name,
             provider=question.provider,
-            as_of=self.now[:10],
+            as_of=as_of,
             fetched_at=self.now,
             offers=listed.offers,
             zones=listed.zones,
