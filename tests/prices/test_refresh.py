@@ -425,13 +425,13 @@ def test_a_name_that_all_sources_answer_with_nothing_is_not_known():
         assert store.attempts() == []
 
 
-def test_a_name_that_could_not_be_asked_about_is_a_failure_and_not_kept():
+def test_a_name_that_could_not_be_asked_about_is_not_known_and_says_why():
     first, second = two()
     first.takes_any_provider = second.takes_any_provider = True
     second.unlisted = ("newcloud",)
     second.answers["newcloud"] = FAILURES["known"]
-    [attempt] = refreshed(first, second, providers=["newcloud"])
-    assert (attempt.source, attempt.state) == ("gpuhunt", "kept")
+    with pytest.raises(NotKnown, match="It has trouble"):
+        refreshed(first, second, providers=["newcloud"])
     with PriceStore() as store:
         assert store.attempts() == []
 

@@ -324,10 +324,12 @@ def _new_to_outlay(
 def _without_absent(guesses: Sequence[_Question], done: Sequence[Attempt]) -> list[Attempt]:
     """The attempts of names that somebody has something of; a name nobody has is refused."""
     there = [attempt for attempt in done if attempt.reason != _ABSENT]
-    found = {attempt.provider for attempt in there}
+    found = {attempt.provider for attempt in there if attempt.state != "kept"}
     for question in guesses:
         if question.provider not in found:
-            raise NotKnown("provider", question.provider, sorted(all_terms()))
+            said = [one.reason for one in there if one.provider == question.provider and one.reason]
+            fix = f"It was asked for all the same: {said[0]}" if said else ""
+            raise NotKnown("provider", question.provider, sorted(all_terms()), fix=fix)
     return there
 
 
