@@ -33,6 +33,7 @@ class StandIn:
     name: str = "stand-in"
     answers: dict[str, Any] = field(default_factory=dict)
     modified: str = ""
+    is_live: bool = False
     takes_any_provider: bool = False
     has_etag: bool = True
     unlisted: tuple[str, ...] = ()
@@ -63,6 +64,7 @@ class StandIn:
             validators=Validators(etag=etag),
             modified=self.modified,
             address=f"https://prices.example/{provider}",
+            is_live=self.is_live,
         )
 
     def read(self, provider: str, data: bytes) -> ReadListings:

@@ -538,6 +538,15 @@ def test_a_source_that_says_its_list_is_of_today_dates_the_same_prices_anew():
         assert len(list(store.past())) == 3
 
 
+def test_a_provider_that_answers_itself_has_prices_of_the_day_it_is_asked():
+    source = StandIn(answers={"lambda": rows(2.0)}, has_etag=False, is_live=True)
+    refreshed(source)
+    assert states(refreshed(source, now=FRIDAY)) == {"lambda": ("unchanged", 3, "2026-11-13")}
+    with PriceStore() as store:
+        [kept] = store.current()
+        assert {one.as_of for one in kept.offers} == {"2026-11-13"}
+
+
 def test_a_source_that_goes_back_to_older_prices_is_followed_and_they_keep_their_day():
     source = StandIn(answers={"lambda": rows(2.0)}, modified="2026-11-10")
     refreshed(source)

@@ -206,13 +206,16 @@ def _with_own_lists(book: PriceBook, today: str) -> PriceBook:
     days = {offer.provider: offer.as_of for offer in own}
     bundled = _bundled_days() if book.kind == "bundled" else {}
     return replace(
-        book,
+        book,  # with its own day: a new quote makes no list of others' prices older or newer
         name=f"{book.name}, with your own price lists",
         kind="refreshed",
-        as_of=max(book.as_of, *days.values()) if days else book.as_of,
         listed=priced,
-        freshness={**bundled, **book.freshness, **days},
-        confirmed={**dict.fromkeys(bundled, book.as_of), **book.confirmed, **days},
+        freshness={**days, **bundled, **book.freshness},
+        confirmed={
+            **dict.fromkeys(days, today),  # they hold, and nobody could renew them
+            **dict.fromkeys(bundled, book.as_of),
+            **book.confirmed,
+        },
         unknown=(*book.unknown, *unknown),
         _seen={},
     )

@@ -669,6 +669,8 @@ def _compared(row: _Row, book: Mapping[tuple[str, str, str], Offer]) -> Compared
     ordered = sorted(row, key=lambda item: item[1] is not used)
     first = ordered[0][1]
     others = [other for listed, other in ordered[1:] if listed.source != BUNDLED]
+    if ordered[0][0].source == OWN:  # what one was promised is held against nobody's price
+        others = []
     words = {word: None for other in others for word in disagreement(first, other)}
     prices = tuple(
         SourcePrice(

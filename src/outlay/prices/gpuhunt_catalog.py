@@ -235,6 +235,7 @@ def _ask_live(name: str, provider: str, downloader: Downloader) -> Reply:
     return Reply(
         data=_stored(items, remarks),
         address=carrier.first_address or f"{provider} by gpuhunt {_version()}",
+        is_live=True,
     )
 
 

@@ -435,7 +435,10 @@ class _Refresh:
             return _Answer(question=question, state="refused", reason=_plain(why))
         prices = self._prices(question, read, listed, as_of)
         as_of = day_of_prices(
-            prices, modified=reply.modified, before=question.before, bundled=question.bundled
+            prices,
+            modified=self.now[:10] if reply.is_live else reply.modified,
+            before=question.before,
+            bundled=question.bundled,
         )
         before = question.before
         is_same = before is not None and pairs_of(prices) == pairs_of(before)

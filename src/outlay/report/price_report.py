@@ -47,16 +47,17 @@ def prices_in_words(book: PriceBook, today: str) -> str:
     days = days_between(book.as_of, today)
     if book.freshness and days <= OLD_DAYS:
         return _refreshed_in_words(book, today)
-    age = "of today" if days <= 0 else f"{days} day{'s' * (days > 1)} old"
-    renew = ": `outlay prices refresh` renews them" if days > OLD_DAYS else ""
-    return f"{book.name}, {age}{renew}"
+    age = "of today" if days <= 0 else f"{counted(days, 'day')} old"
+    asked = max((book.as_of, *book.confirmed.values()))
+    renew = ": `outlay prices refresh` renews them"
+    return f"{book.name}, {age}" + (renew if days_between(asked, today) > OLD_DAYS else "")
 
 
 # --- refresh ---
 
 
 def _refreshed_in_words(book: PriceBook, today: str) -> str:
-    """`26 providers refreshed today, 3 older: azure 2024-08-19, ibm 2023-01-15 and 1 more`."""
+    """`26 providers refreshed today, 4 with older lists: azure 2024-08-19, ... and 1 more`."""
     days = {name: days_between(day, today) for name, day in book.freshness.items()}
     new = [name for name, age in days.items() if age <= OLD_DAYS]
     old = sorted((day, name) for name, day in book.freshness.items() if name not in new)
@@ -70,11 +71,14 @@ def _refreshed_in_words(book: PriceBook, today: str) -> str:
     asked = [book.confirmed.get(name) or day for day, name in old]
     is_waiting = any(days_between(day, today) > OLD_DAYS for day in asked)
     renew = ": `outlay prices refresh` renews them" if is_waiting else ""
-    return f"{words}, {len(old)} older: {shown}{renew}"
+    lists = "an older list" if len(old) == 1 else "older lists"
+    return f"{words}, {len(old)} with {lists}: {shown}{renew}"
 
 
 def is_old(book: PriceBook, offer: Offer, tenancy: Tenancy, today: str) -> bool:
-    """Whether nobody has asked for the price of an offer for long."""
+    """Whether nobody has asked for the price of an offer for long; what was promised holds."""
+    if offer.is_promised:
+        return False
     asked = max(offer.seen_on(tenancy), book.confirmed.get(offer.provider, ""))
     return days_between(asked, today) > OLD_DAYS
 
@@ -132,6 +136,14 @@ def refresh_document(attempts: Sequence[Attempt]) -> RefreshDocument:
     )
 
 
+_OTHER_NOUNS = {"rates": " rates", "spot-advisor": " types"}
+"""What sources of something else than offers have so many of."""
+_FAILED_STATES = {
+    "kept": "no answer that could be used: the last good prices stay, if there are any",
+    "refused": "an answer that is not to be believed: the last good prices stay",
+}
+
+
 def print_refresh(attempts: Sequence[Attempt]) -> None:
     """What a refresh brought: a row for each source and provider, then what is new."""
     page = Page()
@@ -141,7 +153,7 @@ def print_refresh(attempts: Sequence[Attempt]) -> None:
             attempt.source,
             attempt.provider,
             attempt.state,
-            f"{attempt.offers:,}",
+            f"{attempt.offers:,}{_OTHER_NOUNS.get(attempt.source, '')}",
             attempt.as_of or "-",
             attempt.reason or "",
         ]
@@ -156,8 +168,13 @@ def print_refresh(attempts: Sequence[Attempt]) -> None:
 
 def _refresh_remarks(attempts: Sequence[Attempt]) -> Iterator[str]:
     """What is to be said of a refresh beside its table."""
-    done = [attempt for attempt in attempts if attempt.state in ("fresh", "unchanged")]
-    yield f"Refreshed: {len(done)} of {counted(len(attempts), 'list')}."
+    asked = [attempt for attempt in attempts if not attempt.missing_key]
+    done = [attempt for attempt in asked if attempt.state in ("fresh", "unchanged")]
+    yield f"Refreshed: {len(done)} of {counted(len(asked), 'list')}."
+    states = {attempt.state for attempt in asked}
+    yield from (
+        f"  {state}: {words}." for state, words in _FAILED_STATES.items() if state in states
+    )
     new = sorted({attempt.provider for attempt in attempts if attempt.is_new_provider})
     if new:
         yield f"New to outlay, without terms (billing, storage, transfer): {', '.join(new)}."
@@ -166,8 +183,10 @@ def _refresh_remarks(attempts: Sequence[Attempt]) -> Iterator[str]:
         yield f"GPUs that outlay does not know, kept and in no plan: {', '.join(gpus)}."
     keys = {attempt.provider: attempt.missing_key for attempt in attempts if attempt.missing_key}
     if keys:
-        named = ", ".join(f"{provider} ({key})" for provider, key in sorted(keys.items()))
-        yield f"Not asked, as no key is set: {named}."
+        named = [
+            f"{provider} ({key.replace(', ', ' or ')})" for provider, key in sorted(keys.items())
+        ]
+        yield f"Not asked, as no key is set: {', '.join(named)}."
 
 
 def refresh_failures(attempts: Sequence[Attempt]) -> str:
@@ -581,8 +600,9 @@ def history_notes(history: PriceHistory, today: str) -> list[str]:
 
 def _history_notes(history: PriceHistory, today: str) -> Iterator[str]:
     yield (
-        "A GPU-hour is the price of a machine over its GPUs; a list that only repeats the last one "
-        "is no price, and what waiting did is of providers known before and after."
+        "A GPU-hour is the price of a machine over its GPUs. The cheapest of all also moves when a "
+        "provider joins or its list grows too old to count; what waiting did is of providers known "
+        "before and after."
     )
     if len(history.names) > 1:
         names = ", ".join(history.names[:-1]) + f" and {history.names[-1]}"
@@ -594,7 +614,9 @@ def _history_notes(history: PriceHistory, today: str) -> Iterator[str]:
             if not year.is_current
         ]
         if gone:
-            yield f"{TENANCY_WORDS[tenancy]}, no newer price than of: {', '.join(gone)}."
+            yield (
+                f"{TENANCY_WORDS[tenancy]}, last seen too long ago to count now: {', '.join(gone)}."
+            )
     words: dict[str, list[str]] = defaultdict(list)
     for left in history.left_out:
         words[left.doubt].append(f"{left.provider} {left.tenancy} {left.first} to {left.last}")
@@ -636,11 +658,11 @@ def begin_words(changes: PriceChanges) -> list[str]:
     day = changes.since[:10]
     groups: dict[str, list[str]] = defaultdict(list)
     for total in changes.totals:
-        if not (total.dearer or total.cheaper or total.new or total.gone):
-            continue
         name = f"{total.provider} ({total.source})"
         if total.begins == total.ends:
             groups[f"read once only, on {total.begins}: nothing to compare"].append(name)
+        elif not (total.dearer or total.cheaper or total.new or total.gone):
+            continue
         elif total.from_snapshot:
             groups[f"compared with the bundled snapshot of {total.begins}"].append(name)
         elif total.begins > day:
