@@ -170,7 +170,8 @@ def _refresh_remarks(attempts: Sequence[Attempt]) -> Iterator[str]:
     """What is to be said of a refresh beside its table."""
     asked = [attempt for attempt in attempts if not attempt.missing_key]
     done = [attempt for attempt in asked if attempt.state in ("fresh", "unchanged")]
-    yield f"Refreshed: {len(done)} of {counted(len(asked), 'list')}."
+    if asked:
+        yield f"Refreshed: {len(done)} of {counted(len(asked), 'list')}."
     states = {attempt.state for attempt in asked}
     yield from (
         f"  {state}: {words}." for state, words in _FAILED_STATES.items() if state in states
