@@ -106,7 +106,7 @@ def plain_price_list(
     *,
     source: str,
     as_of: str,
-    today: str = "",  # noqa: ARG001
+    today: str = "",
 ) -> PriceList:
     """An offer for each listing."""
     offers = [_offer(listing, source, as_of) for listing in listings]
