@@ -63,6 +63,17 @@ def test_a_table_of_what_became_of_each(outlay, source):
     ]
 
 
+def test_many_names_are_counted(outlay, source):
+    odd = [{"instance": f"i{n}", "gpu": f"H9{n:03}", "price": 9.0} for n in range(2000)]
+    source.answers = {"lambda": [*rows(2.0), *odd]}
+    ended = outlay("prices", "refresh")
+    assert "in no plan: H9000, H9001, " in ended.out
+    assert " and 1,988 more." in ended.out.replace("\n", " ")
+    assert len(ended.out) < 1000
+    document = outlay("prices", "refresh", "--json").document
+    assert len(document["sources"][0]["unknown_gpus"]) == 2000
+
+
 def test_json_is_as_agreed(outlay, source):
     ended = outlay("prices", "refresh", "--json")
     assert (ended.code, ended.err) == (0, "")

@@ -90,6 +90,17 @@ def test_the_newest_list_or_the_preferred_of_those_as_new(lists, chosen):
     assert {one.source for one in second["lambda"]} == set(lists) - {chosen}
 
 
+def test_a_list_of_unknown_gpus_takes_no_provider_away():
+    good = of("skypilot", "2026-11-01")
+    strange = replace(good, source="gpuhunt", as_of="2026-11-16", offers=(), unknown=good.offers)
+    found, second = chosen_lists([good, strange])
+    assert found == {good.provider: good}
+    assert second == {good.provider: [strange]}
+    # Nothing else was refreshed: the bundled offers stay.
+    assert good.provider in {offer.provider for offer in snapshot_offers()}
+    assert chosen_lists([strange]) == ({}, {good.provider: [strange]})
+
+
 def test_a_list_without_offers_is_no_list():
     empty = replace(of("skypilot", "2026-11-10"), offers=())
     assert chosen_lists([empty]) == ({}, {})

@@ -152,8 +152,15 @@ def test_one_type_of_three_may_go_but_not_all():
     assert refused([listed("other")], [listed("box")]) is not None
 
 
-def test_types_of_unknown_gpus_are_not_gone():
-    assert refused(many(20), many(40), unknown=many(40)[20:]) is None
+def test_types_whose_gpu_nobody_knows_any_more_are_gone():
+    assert refused(many(30), many(40), unknown=many(40)[30:]) is None  # a quarter
+    strange = [replace(offer, gpu="Hopper One") for offer in many(40)[20:]]
+    reason = refused(many(20), many(40), unknown=strange)
+    assert reason is not None
+    assert reason.startswith(
+        "20 of 40 machine types of acme are gone, 20 with a GPU that nobody knows (Hopper One), a "
+        "third or more; if it"
+    )
 
 
 def test_half_of_the_zones_gone_refuses_all_though_no_type_is():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -28,7 +29,7 @@ from outlay.offers.catalog import snapshot_offers
 from outlay.prices import price_store, refresh
 from outlay.prices.price_store import Attempt, PriceStore
 from outlay.prices.refresh import RefreshInterrupted, day_of_prices, refresh_prices
-from outlay.prices.sources import Validators
+from outlay.prices.sources import Reply, Validators
 
 TUESDAY, FRIDAY = "2026-11-10T08:00:00Z", "2026-11-13T08:00:00Z"
 
@@ -255,6 +256,60 @@ def test_what_is_asked_for_besides_offers_fails_by_itself(monkeypatch):
     [attempt] = refreshed(source, sources=["rates"])
     assert (attempt.source, attempt.state) == ("rates", "kept")
     assert attempt.reason == "Reading it failed inside outlay: KeyError: 'rate'"
+
+
+def test_exchange_rates_come_first(monkeypatch):
+    order = []
+
+    def rates(downloader: object, now: str) -> Attempt:
+        time.sleep(0.2)
+        order.append("rates")
+        raise ProviderError("No rates today.")
+
+    monkeypatch.setattr(refresh, "all_besides", lambda: {"rates": rates})
+    source = StandIn(answers={"lambda": lambda: order.append("lambda") or rows(2.0)})
+    refreshed(source, sources=["stand-in", "rates"])
+    assert order == ["rates", "lambda"]
+
+
+def test_nobody_waits_long_for_what_is_asked_besides(monkeypatch):
+    gate = threading.Event()
+
+    def hangs(*_: object) -> Attempt:
+        gate.wait(60)
+        raise ProviderError("Too late.")
+
+    monkeypatch.setattr(refresh, "all_besides", lambda: {"rates": hangs, "spot-advisor": hangs})
+    monkeypatch.setattr(refresh, "ANSWER_S", 0.3)
+    monkeypatch.setattr(refresh, "_RATES_S", 0.2)
+    source = StandIn(answers={"lambda": rows(2.0)})
+    source.new_providers = hangs  # the list of all clouds hangs, too
+    started_s = time.monotonic()
+    attempts = refreshed(source, sources=["stand-in", "rates", "spot-advisor"])
+    gate.set()
+    assert time.monotonic() - started_s < 5
+    assert [(one.source, one.state, one.reason) for one in attempts] == [
+        ("stand-in", "fresh", None),
+        ("rates", "kept", "No answer within 0 s."),
+        ("spot-advisor", "kept", "No answer within 0 s."),
+    ]
+
+
+def test_the_same_file_at_another_exchange_rate_keeps_its_day():
+    class Converted(StandIn):
+        usd_per_eur = 1.1
+
+        def ask(self, provider: str, downloader: Any, known: Validators | None) -> Reply:
+            price_usd = 2.0 * self.usd_per_eur
+            reply = super().ask(provider, downloader, None)
+            return replace(reply, data=json.dumps(rows(price_usd)).encode(), is_same=bool(known))
+
+    source = Converted(answers={"lambda": rows(2.0)})
+    assert states(refreshed(source)) == {"lambda": ("fresh", 3, "2026-11-10")}
+    source.usd_per_eur = 1.2
+    assert states(refreshed(source, now=FRIDAY)) == {"lambda": ("fresh", 3, "2026-11-10")}
+    # 2.00 EUR at 1.2 USD
+    assert kept_prices() == {("stand-in", "lambda"): pytest.approx(2.4)}
 
 
 def test_a_refresh_that_was_overtaken_keeps_the_newer_prices():

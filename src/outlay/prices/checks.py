@@ -110,7 +110,7 @@ def refusal(
         return _nothing_listed(read, before)
     gone_from = () if is_first else before
     return _too_many_fail(read, prices.offers, before) or _too_much_gone(
-        listed, gone_from, is_market
+        prices, gone_from, is_market
     )
 
 
@@ -157,18 +157,25 @@ def _is_lost(offer: Offer, last_usd: float) -> bool:
     return offer.price_usd_per_hour is None or _has_moved(offer.price_usd_per_hour, last_usd)
 
 
-def _too_much_gone(listed: Sequence[Offer], before: Sequence[Offer], is_market: bool) -> str | None:
-    """Machine types, or rows of the list; of a marketplace kinds of GPU."""
+def _too_much_gone(prices: PriceList, before: Sequence[Offer], is_market: bool) -> str | None:
+    """Machine types, or rows of the list; of a marketplace kinds of GPU.
+
+    A type whose GPU is now called what nobody knows is gone, too: no plan could use its price.
+    """
     if not before:
         return None
+    listed = (*prices.offers, *prices.unknown)
     provider, noun = _provider(listed, before), "kinds of GPU" if is_market else "machine types"
     name = (lambda offer: gpu_kind(offer.gpu)) if is_market else (lambda offer: offer.instance)
     were = {name(offer) for offer in before}
-    gone = were - {name(offer) for offer in listed}
+    gone = were - {name(offer) for offer in prices.offers}
     fix = _accepting(provider, "it really sells so much less")
     if len(gone) >= _MOST_GONE * len(were) and (len(gone) > 1 or len(gone) == len(were)):
+        strange = [offer.gpu for offer in prices.unknown if name(offer) in gone]
+        now = f", {len(strange):,} with a GPU that nobody knows ({strange[0]})" if strange else ""
         return (
-            f"{len(gone):,} of {len(were):,} {noun} of {provider} are gone, a third or more; {fix}"
+            f"{len(gone):,} of {len(were):,} {noun} of {provider} are gone{now}, a third or more; "
+            f"{fix}"
         )
     rows, rows_before = (sum(offer.zones for offer in some) for some in (listed, before))
     if is_market or rows_before - rows < max(_MOST_GONE * rows_before, Fraction(2)):

@@ -162,14 +162,22 @@ def _no_prices(address: str, why: str, fix: str) -> ProviderError:
 class _Passing(Exception):
     """Something that may be gone at the next attempt."""
 
-    def __init__(self, error: ProviderError, wait_s: float | None = None) -> None:
+    def __init__(
+        self, error: ProviderError, wait_s: float | None = None, *, unreached: str = ""
+    ) -> None:
         self.error = error
         self.wait_s = wait_s
         """What the server asks to wait; None where it does not say."""
+        self.unreached = unreached
+        """The host that could not even be connected to."""
 
 
 class HttpDownloader:
-    """The downloader that asks the network; safe in several threads at once."""
+    """The downloader that asks the network; safe in several threads at once.
+
+    A host that could not be connected to in any attempt is not asked again: it has a dozen lists,
+    and without a network all of them would be waited for.
+    """
 
     def __init__(
         self,
@@ -181,6 +189,7 @@ class HttpDownloader:
         self.offline = offline
         self.patience = patience or Patience()
         self._sleep = sleep
+        self._unreached: dict[str, ProviderError] = {}
 
     def get(
         self,
@@ -253,12 +262,17 @@ class HttpDownloader:
             largest_bytes=largest_bytes,
             ends_at=time.monotonic() + self.patience.total_s,
         )
+        known = self._unreached.get(_host_of(question, address))
+        if known is not None:
+            raise question.error(known.why, known.fix)
         for attempt in range(1, self.patience.attempts + 1):
             try:
                 return _follow(question, self.patience)
             except _Passing as passing:
                 wait_s = self._wait_s(passing, attempt)
                 if attempt == self.patience.attempts or wait_s >= question.left_s:
+                    if passing.unreached:
+                        self._unreached[passing.unreached] = passing.error
                     raise passing.error from None
                 self._sleep(wait_s)
         raise question.error("It was never asked.")  # attempts is 0
@@ -602,12 +616,18 @@ def _failure(question: _Question, host: str, error: Exception, patience: Patienc
         if any("407" in str(cause) for cause in causes):
             return question.error(*_PROXY_PASSWORD)
         fix = "Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
-        return _Passing(question.error("The proxy in between could not be used.", fix))
+        error = question.error("The proxy in between could not be used.", fix)
+        return _Passing(error, unreached=host)
     if _of(causes, zlib.error):
         return _Passing(question.error("What came cannot be unpacked."))
     if _of(causes, IncompleteRead):
         return _Passing(question.error(_ENDED_EARLY))
-    return _Passing(_no_connection(question, host, causes, patience))
+    is_reached = not any(_of(causes, kind) for kind in _UNREACHED)
+    error = _no_connection(question, host, causes, patience)
+    return _Passing(error, unreached="" if is_reached else host)
+
+
+_UNREACHED = (NameResolutionError, requests.exceptions.ConnectTimeout, ConnectionRefusedError)
 
 
 def _bad_question(question: _Question, error: Exception) -> ProviderError | None:

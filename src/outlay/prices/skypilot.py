@@ -98,9 +98,14 @@ class SkyPilotCatalogue:
 
         When a server says it was put there tells nothing of its age: mirrors copy lists that
         nobody has renewed for years. A file that is still what it was at a
-        snapshot has the day on which it had changed then.
+        snapshot has the day on which it had changed then. One in another currency is read again
+        whenever there are newer exchange rates.
         """
         first, *others = _VERSIONS.get(provider, ("v8",))
+        rate_day = _UsdRate.of(provider, self._rate_day).day
+        digest_before, _, rate_day_before = (known.version if known else "").partition(" ")
+        if rate_day != rate_day_before:
+            known = None
         try:
             reply = downloader.get(_address(first, provider, "vms.csv"), known)
         except ProviderError as error:
@@ -109,7 +114,13 @@ class SkyPilotCatalogue:
             reply = downloader.get(_address(others[0], provider, "vms.csv"), known)
         if reply is None:
             return None
-        return replace(reply, modified=_day_of_content(provider, reply.data))
+        digest = hashlib.sha256(reply.data).hexdigest()
+        return replace(
+            reply,
+            modified=_day_of_content(provider, digest),
+            validators=replace(reply.validators, version=f"{digest} {rate_day}".strip()),
+            is_same=digest == digest_before,
+        )
 
     def read(self, provider: str, data: bytes) -> ReadListings:
         """The listings in a cloud's file."""
@@ -120,9 +131,8 @@ class SkyPilotCatalogue:
         return reader.listings()
 
 
-def _day_of_content(provider: str, data: bytes) -> str:
+def _day_of_content(provider: str, digest: str) -> str:
     """The day on which a cloud's file had become what it is; empty where that is not known."""
-    digest = hashlib.sha256(data).hexdigest()
     return next(
         (
             row["changed"]
@@ -531,6 +541,8 @@ class _UsdRate:
     """Dollars for what a cloud's prices are in."""
 
     usd_per_unit: float = 1.0
+    day: str = ""
+    """Of the rate; empty where the prices are in dollars."""
     notes: tuple[str, ...] = ()
     words: str = ""
     """`EUR at 1.1699 USD of 2026-08-21`."""
@@ -542,7 +554,7 @@ class _UsdRate:
             rate, day = usd_per_unit(currency, rate_day)
             note = f"Listed in {currency}; 1 {currency} = {rate:.4f} USD on {day}."
             words = f"{currency} at {rate:.4f} USD of {day}"
-            return cls(usd_per_unit=rate, notes=(note,), words=words)
+            return cls(usd_per_unit=rate, day=day, notes=(note,), words=words)
         return cls()
 
 

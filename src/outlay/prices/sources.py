@@ -37,6 +37,9 @@ class Reply:
     """The day the source says its data are of (YYYY-MM-DD), empty where it does not say."""
     address: str = ""
     """Where it was read, to be cited; no key or password in it."""
+    is_same: bool = False
+    """Whether it is, byte for byte, what was read before: prices that differ all the same were
+    converted at another exchange rate."""
     is_live: bool = False
     """Whether the provider itself answered just now: then its prices are of the day it was asked,
     changed or not."""

@@ -136,6 +136,7 @@ def refresh_document(attempts: Sequence[Attempt]) -> RefreshDocument:
     )
 
 
+_MOST_NAMES = 12
 _OTHER_NOUNS = {"rates": " rates", "spot-advisor": " types"}
 """What sources of something else than offers have so many of."""
 _FAILED_STATES = {
@@ -178,16 +179,22 @@ def _refresh_remarks(attempts: Sequence[Attempt]) -> Iterator[str]:
     )
     new = sorted({attempt.provider for attempt in attempts if attempt.is_new_provider})
     if new:
-        yield f"New to outlay, without terms (billing, storage, transfer): {', '.join(new)}."
+        yield f"New to outlay, without terms (billing, storage, transfer): {_first_of(new)}."
     gpus = sorted({gpu for attempt in attempts for gpu in attempt.unknown_gpus})
     if gpus:
-        yield f"GPUs that outlay does not know, kept and in no plan: {', '.join(gpus)}."
+        yield f"GPUs that outlay does not know, kept and in no plan: {_first_of(gpus)}."
     keys = {attempt.provider: attempt.missing_key for attempt in attempts if attempt.missing_key}
     if keys:
         named = [
             f"{provider} ({key.replace(', ', ' or ')})" for provider, key in sorted(keys.items())
         ]
         yield f"Not asked, as no key is set: {', '.join(named)}."
+
+
+def _first_of(names: Sequence[str]) -> str:
+    """Names, but no more of them than one reads."""
+    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 def refresh_failures(attempts: Sequence[Attempt]) -> str:
