@@ -500,6 +500,7 @@ class _Refresh:
             state="unchanged" if is_same else "fresh",
             prices=_dated(replace(prices, offers=doubted), as_of, self.now),
             validators=reply.validators,
+            reason=next(_unread(read), None),
         )
 
     def _modified(self, question: _Question, reply: Reply) -> str:
