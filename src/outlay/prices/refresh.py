@@ -34,6 +34,7 @@ from outlay.prices.download import Downloader
 from outlay.prices.price_list import PriceList, price_list
 from outlay.prices.price_store import Attempt, PriceStore, State, pairs_of
 from outlay.prices.sources import (
+    BadReply,
     ProviderPrices,
     ReadListings,
     Reply,
@@ -462,8 +463,8 @@ class _Refresh:
             reply = question.source.ask(question.provider, self.downloader, question.known)
             if reply is not None:
                 return self._read(question, reply)
-        except Unreadable as error:
-            return _Answer(question=question, state="refused", reason=_plain(error.reason))
+        except (Unreadable, BadReply) as error:
+            return _Answer(question=question, state="refused", reason=_reason(error))
         except Exception as error:
             return _failed(question, error)
         if question.before is None:
@@ -594,6 +595,8 @@ def _failed(question: _Question, error: Exception) -> _Answer:
 
 def _reason(error: Exception) -> str:
     """An error in plain words, on one line."""
+    if isinstance(error, Unreadable):
+        return _plain(error.reason)
     if isinstance(error, OutlayError):
         fix = error.fix if isinstance(error, MissingCredentials) else ""
         return _plain(" ".join(part for part in (error.what, error.why, fix) if part))

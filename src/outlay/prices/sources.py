@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from outlay.errors import ProviderError
 from outlay.offers.offer import HostQuality, Offer
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ class Reply:
     is_live: bool = False
     """Whether the provider itself answered just now: then its prices are of the day it was asked,
     changed or not."""
+
+
+class BadReply(ProviderError):
+    """An answer that came, and is no list, or not all of one: refused whole, as `Unreadable`."""
 
 
 class Unreadable(Exception):
@@ -147,7 +152,8 @@ class Source(Protocol):
     def ask(self, provider: str, downloader: Downloader, known: Validators | None) -> Reply | None:
         """Its answer about one provider; None where it has not changed since `known`.
 
-        Raises `ProviderError` (with `MissingCredentials` for a key that is not there).
+        Raises `ProviderError` (`MissingCredentials` for a key that is not there, `BadReply` for
+        what came and is no list).
         """
         ...
 
