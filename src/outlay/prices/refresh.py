@@ -408,7 +408,8 @@ class _Refresh:
     def _answer(self, question: _Question) -> _Answer:
         """What becomes of one question, whatever its source does."""
         try:
-            reply = question.source.ask(question.provider, self.downloader, question.known)
+            known = None if self.accept else question.known  # what is taken is read anew
+            reply = question.source.ask(question.provider, self.downloader, known)
             if reply is not None:
                 return self._read(question, reply)
         except Unreadable as error:
@@ -435,18 +436,14 @@ class _Refresh:
         as_of = day_of_prices(
             prices, modified=reply.modified, before=question.before, bundled=question.bundled
         )
-        before = question.before
+        doubted = replace(prices, offers=doubted_by_past(prices.offers, good))
+        dated, before = _dated(doubted, as_of, self.now), question.before
         is_same = before is not None and pairs_of(prices) == pairs_of(before)
-        if before is not None and is_same and question.known is not None:
-            kept = None if as_of == before.as_of else _dated(before, as_of, self.now)
-            return _Answer(
-                question=question, state="unchanged", prices=kept, validators=reply.validators
-            )
-        doubted = doubted_by_past(prices.offers, good)
+        is_all_the_same = before is not None and dated == replace(before, fetched_at=self.now)
         return _Answer(
             question=question,
             state="unchanged" if is_same else "fresh",
-            prices=_dated(replace(prices, offers=doubted), as_of, self.now),
+            prices=None if is_all_the_same and question.known is not None else dated,
             validators=reply.validators,
         )
 
@@ -554,8 +551,6 @@ def _refused(
     question: _Question, read: ReadListings, listed: PriceList, good: Sequence[Offer]
 ) -> str | None:
     """Why a reply is refused whole, beside the last good offers."""
-    if not listed.offers and not listed.unknown:
-        return "It lists no machine with a GPU."
     return refusal(
         read,
         listed,
