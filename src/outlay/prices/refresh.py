@@ -28,7 +28,7 @@ from outlay.prices.books import keep_book
 from outlay.prices.checks import doubted_by_past, refusal
 from outlay.prices.download import Downloader
 from outlay.prices.price_list import PriceList, price_list
-from outlay.prices.price_store import Attempt, PriceStore, State, pairs_of
+from outlay.prices.price_store import UNREAD, Attempt, PriceStore, State, pairs_of
 from outlay.prices.sources import (
     ProviderPrices,
     ReadListings,
@@ -544,7 +544,7 @@ def _unread(read: ReadListings) -> Iterator[str]:
     """What is said of rows that could not be read."""
     if read.failed:
         first = "; ".join(_plain(text) for text in read.failed[:3])
-        yield f"{len(read.failed)} of {read.rows} rows could not be read: {first}"
+        yield f"{len(read.failed)} of {read.rows} {UNREAD}: {first}"
 
 
 def _refused(
