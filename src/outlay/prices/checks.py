@@ -119,7 +119,7 @@ def refusal(
 def _nothing_listed(read: ReadListings, before: Sequence[Offer]) -> str:
     failed = f", and {len(read.failed):,} rows cannot be read{_first(read)}" * bool(read.failed)
     there = f" where {len(before):,} offers were" * bool(before)
-    return f"The reply lists no machine with a GPU{there}{failed}: ask again later."
+    return f"The reply lists no machine with a GPU and a price{there}{failed}: ask again later."
 
 
 def _first(read: ReadListings) -> str:
