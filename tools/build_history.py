@@ -151,7 +151,7 @@ def history_row(row: Row, forms: list[Row], repeated: set[tuple[str, str]]) -> R
         "as_of": row["last_changed"],
         "repeated": "yes" if (provider, month) in repeated else "",
         "doubts": _words(doubts),
-        "source": f"skypilot-catalog:catalogs/{row['catalog']}/{provider}/vms.csv",
+        "source": source_of(row),
     }
 
 
@@ -160,8 +160,21 @@ def in_usd(row: Row, column: str) -> float | None:
     price = shorten(row[column])
     if price is None or row["provider"] not in IN_EUROS:
         return price
-    day = min(last_day(row["month"]).isoformat(), snapshot_date())
-    return shorten(str(price * usd_per_unit("EUR", day)[0]))
+    return shorten(str(price * usd_per_euro(row)[0]))
+
+
+def usd_per_euro(row: Row) -> tuple[float, str]:
+    """The rate of the last day of a raw row's month, and the day it is of."""
+    return usd_per_unit("EUR", min(last_day(row["month"]).isoformat(), snapshot_date()))
+
+
+def source_of(row: Row) -> str:
+    """The file a raw row was read in; of a converted price what stands there, and the rate."""
+    file = f"skypilot-catalog:catalogs/{row['catalog']}/{row['provider']}/vms.csv"
+    if row["provider"] not in IN_EUROS:
+        return file
+    rate, day = usd_per_euro(row)
+    return f"{file}: {row['ondemand_min']} EUR at {rate:g} USD of {day}"
 
 
 def gpu_name(row: Row, forms: list[Row]) -> str:

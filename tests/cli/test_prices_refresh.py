@@ -74,6 +74,13 @@ def test_many_names_are_counted(outlay, source):
     assert len(document["sources"][0]["unknown_gpus"]) == 2000
 
 
+def test_rows_that_could_not_be_read_are_said(outlay, source):
+    source.answers["lambda"] = [*rows(2.0, 30), "torn"]
+    ended = outlay("prices", "refresh")
+    said = "lambda (gpuhunt): 1 of 31 rows could not be read: line 30: 'torn'."
+    assert said in ended.out.splitlines()
+
+
 def test_json_is_as_agreed(outlay, source):
     ended = outlay("prices", "refresh", "--json")
     assert (ended.code, ended.err) == (0, "")

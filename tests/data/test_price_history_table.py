@@ -150,3 +150,12 @@ def test_rows_say_what_the_catalogue_said(history, provider, instance, month, us
     )
     assert float(row["price_usd_hour"]) == usd
     assert (float(row["spot_usd_hour"]) if row["spot_usd_hour"] else None) == spot_usd
+
+
+def test_a_converted_price_says_what_is_listed_and_at_which_rate(history):
+    converted = [row for row in history if "currency converted" in row["doubts"]]
+    assert {row["provider"] for row in converted} == {"scaleway", "seeweb"}
+    for row in converted:
+        listed, _, rate = row["source"].rpartition(": ")[2].partition(" EUR at ")
+        usd = float(listed) * float(rate.partition(" USD of ")[0])
+        assert float(row["price_usd_hour"]) == pytest.approx(usd, rel=1e-4), row

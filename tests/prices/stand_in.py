@@ -88,6 +88,7 @@ def _listing(provider: str, row: Mapping[str, Any]) -> Listing:
         region=row.get("region", "here"),
         price_usd_per_hour=row.get("price"),
         spot_usd_per_hour=row.get("spot"),
+        vcpus=row.get("vcpus"),
     )
 
 
@@ -125,6 +126,7 @@ def _offer(listing: Listing, source: str, as_of: str) -> Offer:
         region=listing.region,
         price_usd_per_hour=listing.price_usd_per_hour,
         spot_usd_per_hour=listing.spot_usd_per_hour,
+        vcpus=listing.vcpus,
         as_of=as_of,
         source=source,
     )
@@ -133,7 +135,9 @@ def _offer(listing: Listing, source: str, as_of: str) -> Offer:
 def refused_if_halved(
     read: ReadListings, prices: PriceList, before: Sequence[Offer], **_: object
 ) -> str | None:
-    """A list with less than half of what was there is refused."""
+    """A list with less than half of what was there, or with nothing, is refused."""
+    if not (prices.offers or prices.unknown):
+        return "It lists no machine with a GPU."
     if 2 * len(prices.offers) < len(before):
         return f"{len(prices.offers)} of {len(before)} machines are left."
     return None

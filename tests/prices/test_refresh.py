@@ -26,7 +26,7 @@ from tests.prices.stand_in import (
 
 from outlay.errors import InputError, MissingCredentials, NotKnown, PriceStoreFailed, ProviderError
 from outlay.offers.catalog import snapshot_offers
-from outlay.prices import price_store, refresh
+from outlay.prices import checks, price_store, refresh
 from outlay.prices.price_store import Attempt, PriceStore
 from outlay.prices.refresh import RefreshInterrupted, day_of_prices, refresh_prices
 from outlay.prices.sources import Reply, Validators
@@ -86,14 +86,33 @@ def test_new_prices_are_fresh_and_the_same_ones_unchanged():
 
 
 def test_the_same_list_without_an_etag_is_unchanged_and_keeps_its_doubts(monkeypatch):
+    monkeypatch.setattr(refresh, "doubted_by_past", checks.doubted_by_past)
     source = StandIn(answers={"lambda": rows(2.0)}, has_etag=False)
     refreshed(source)
+    dear = [{**row, "price": 100.0} if n == 0 else row for n, row in enumerate(rows(2.0))]
+    source.answers["lambda"] = dear
+    for state, now in (("fresh", TUESDAY), ("unchanged", FRIDAY), ("unchanged", FRIDAY)):
+        assert states(refreshed(source, now=now)) == {"lambda": (state, 3, "2026-11-10")}
+        assert [words for words in kept_doubts() if words] == [["outlier"]]
+    refreshed(source, now=FRIDAY, accept=True)
+    assert not any(kept_doubts())
 
-    def never(*_: object) -> None:
-        raise AssertionError("what is kept is not doubted anew")
 
-    monkeypatch.setattr(refresh, "doubted_by_past", never)
+def kept_doubts() -> list[list[str]]:
+    with PriceStore() as store:
+        [kept] = store.current()
+    return [[doubt.word for doubt in offer.doubts] for offer in kept.offers]
+
+
+def test_what_else_a_list_says_of_a_machine_is_kept_though_no_price_changed():
+    source = StandIn(answers={"lambda": rows(2.0)}, has_etag=False)
+    refreshed(source)
+    source.answers["lambda"] = [{**row, "vcpus": 7.0} for row in rows(2.0)]
     assert states(refreshed(source, now=FRIDAY)) == {"lambda": ("unchanged", 3, "2026-11-10")}
+    with PriceStore() as store:
+        [kept] = store.current()
+        assert {offer.vcpus for offer in kept.offers} == {7.0}
+        assert len(list(store.past())) == 3
 
 
 def test_what_another_version_kept_is_read_again(monkeypatch):

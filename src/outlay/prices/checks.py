@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -95,12 +95,13 @@ def refusal(
 ) -> str | None:
     """Why a reply is refused whole, in plain words with figures; None where it is taken.
 
-    More than a tenth of its rows fail (cannot be read, or cost many times what they did), or a
-    third of the machine types that were there have vanished. `before`: the last good offers of the
-    same source and provider, else the bundled ones; none of them where the user takes what shrank
-    or moved (`--accept`), and then only a reply that cannot be read or is empty is refused.
-    `is_market`: hosts come and go, so that GPUs are counted in their place. `is_first`: nothing of
-    the source was kept before, and what the bundled snapshot had may have gone long since.
+    More than a tenth of its rows fail (cannot be read, or cost many times what they did; spot by
+    its share of on-demand), or a third of the machine types that were there have vanished.
+    `before`: the last good offers of the same source and provider, else the bundled ones; none of
+    them where the user takes what shrank or moved (`--accept`), and then only a reply that cannot
+    be read or is empty is refused. `is_market`: hosts come and go, so that GPUs are counted in
+    their place. `is_first`: nothing of the source was kept before, and what the bundled snapshot
+    had may have gone long since.
 
     One row never condemns a list of several: of three rows with one that fails the other two are
     kept, and likewise one machine type that is gone. A list without any machine is always refused.
@@ -108,16 +109,17 @@ def refusal(
     listed = (*prices.offers, *prices.unknown)
     if not listed:
         return _nothing_listed(read, before)
-    gone_from = () if is_first else before
-    return _too_many_fail(read, prices.offers, before) or _too_much_gone(
-        prices, gone_from, is_market
+    return (
+        _too_many_fail(read, prices.offers, before)
+        or _too_many_spots_moved(prices.offers, before)
+        or _too_much_gone(prices, () if is_first else before, is_market)
     )
 
 
 def _nothing_listed(read: ReadListings, before: Sequence[Offer]) -> str:
     failed = f", and {len(read.failed):,} rows cannot be read{_first(read)}" * bool(read.failed)
     there = f" where {len(before):,} offers were" * bool(before)
-    return f"The reply lists no machine with a GPU{there}{failed}: ask again later."
+    return f"The reply lists no machine with a GPU and a price{there}{failed}: ask again later."
 
 
 def _first(read: ReadListings) -> str:
@@ -130,11 +132,8 @@ def _too_many_fail(
 ) -> str | None:
     """Rows that cannot be read, and of the others as many as there are prices that moved."""
     rows, unread = max(read.rows, len(read.failed), 1), len(read.failed)
-    last = {
-        offer.identity: usd for offer in before if (usd := _last_good(offer).price_usd_per_hour)
-    }
-    known = [offer for offer in offers if offer.identity in last]
-    moved = [offer for offer in known if _is_lost(offer, last[offer.identity])]
+    known = list(_with_last_usd(offers, _LastOffers(before)))
+    moved = [offer for offer, last_usd in known if _is_lost(offer, last_usd)]
     unread_share, moved_share = Fraction(unread, rows), Fraction(len(moved), max(len(known), 1))
     is_one_of_several = unread + len(moved) < 2 and rows > 1
     if unread_share + (1 - unread_share) * moved_share <= _MOST_FAILING or is_one_of_several:
@@ -152,9 +151,35 @@ def _too_many_fail(
     return f"More than a tenth of what {provider} lists fails: {found}; {fix}"
 
 
+def _with_last_usd(offers: Iterable[Offer], before: _LastOffers) -> Iterator[tuple[Offer, float]]:
+    """Offers that had an on-demand price before, with the last good one."""
+    for offer in offers:
+        last = before.of(offer)
+        usd = None if last is None else _last_good(last).price_usd_per_hour
+        if usd:
+            yield offer, usd
+
+
 def _is_lost(offer: Offer, last_usd: float) -> bool:
     """Whether an on-demand price is gone, or is many times or a small part of the last one."""
     return offer.price_usd_per_hour is None or _has_moved(offer.price_usd_per_hour, last_usd)
+
+
+def _too_many_spots_moved(offers: Sequence[Offer], before: Sequence[Offer]) -> str | None:
+    """Spot prices that are not what they were; one that is gone is no mistake: RunPod's all went.
+
+    Source: SkyPilot's lists of AWS of 2026-03-31 and 2026-08-22: 3 of 707 moved so far.
+    """
+    last = _LastOffers(before)
+    pairs = [(offer, _last_good(found)) for offer in offers if (found := last.of(offer))]
+    known = [pair for pair in pairs if pair[0].spot_usd_per_hour and pair[1].spot_usd_per_hour]
+    moved = sum(_has_spot_moved(offer, good) for offer, good in known)
+    if moved < 2 or moved <= _MOST_FAILING * len(known):
+        return None
+    provider = _provider(offers, before)
+    fix = _accepting(provider, "these are its prices")
+    words = f"{moved:,} of {len(known):,} spot prices are, beside on-demand, {_FAR_FROM_LAST}"
+    return f"More than a tenth of what {provider} lists fails: {words}; {fix}"
 
 
 def _too_much_gone(prices: PriceList, before: Sequence[Offer], is_market: bool) -> str | None:
@@ -201,21 +226,78 @@ def doubted_by_past(offers: Sequence[Offer], before: Sequence[Offer]) -> tuple[O
 
     `outlier`, `spot outlier`: many times or a small part of the last good price, which is kept
     with the offer (`other_prices`, source `before`). `price gone`: no on-demand price any more.
-    `listed twice`: at different prices. `per GPU or per machine`: beside the provider's other sizes
-    the price is that of one GPU, or was multiplied twice.
+    `count differs`, `GPU differs`: the machine had another number of GPUs, or another GPU. `listed
+    twice`: at different prices. `per GPU or per machine`: beside the provider's other sizes the
+    price is that of one GPU, or was multiplied twice.
     """
-    last = {offer.identity: offer for offer in before}
+    last = _LastOffers(before)
     twice, sizes = _listed_twice(offers), _odd_sizes(offers)
     return tuple(
         _with_words(
-            _held_against(offer, last.get(offer.identity)),
+            _held_against(offer, last.of(offer)),
             [
+                *last.other_machine(offer),
                 *(["listed twice"] if offer.identity in twice else []),
                 *(["per GPU or per machine"] if id(offer) in sizes else []),
             ],
         )
         for offer in offers
     )
+
+
+class _LastOffers:
+    """The last good offers, to be found by those of a new list.
+
+    What costs the same in every region of its provider is one offer for `any` of them, and one for
+    each as soon as one of them differs: neither makes its prices new.
+    """
+
+    def __init__(self, offers: Sequence[Offer]) -> None:
+        self._by_identity = {offer.identity: offer for offer in offers}
+        self._by_instance = _groups(offers, lambda offer: (offer.provider, offer.instance))
+
+    def of(self, offer: Offer) -> Offer | None:
+        """What an offer was: the same, or that for all regions; else the same machine in the
+        region whose price is nearest, without its spot price, which every place has its own of."""
+        same = self._by_identity.get(offer.identity) or self._by_identity.get(
+            (offer.provider, offer.instance, "any")
+        )
+        if same is not None or not offer.price_usd_per_hour:
+            return same
+        elsewhere = [
+            other for other in self._of_instance(offer) if _last_good(other).price_usd_per_hour
+        ]
+        nearest = min(elsewhere, key=lambda other: _moved_by(offer, other), default=None)
+        return None if nearest is None else _without_spot(nearest)
+
+    def other_machine(self, offer: Offer) -> list[str]:
+        """Whether a machine had another number of GPUs before, or another GPU; what was doubted
+        for that then is doubted as long as it stands there."""
+        figures: dict[str, Callable[[Offer], object]] = {
+            "count differs": _whole_gpus,
+            "GPU differs": lambda other: gpu_kind(other.gpu),
+        }
+        return [word for word, figure in figures.items() if self._differs(offer, word, figure)]
+
+    def _differs(self, offer: Offer, word: str, figure: Callable[[Offer], object]) -> bool:
+        before = self._of_instance(offer)
+        sound = {figure(other) for other in before if word not in _words(other)}
+        doubted = {figure(other) for other in before if word in _words(other)}
+        return figure(offer) not in sound if sound else figure(offer) in doubted
+
+    def _of_instance(self, offer: Offer) -> Sequence[Offer]:
+        return self._by_instance.get((offer.provider, offer.instance), ())
+
+
+def _moved_by(offer: Offer, last: Offer) -> float:
+    """How far an on-demand price is from a last good one, as a factor above 1."""
+    usd, last_usd = offer.price_usd_per_hour or 0.0, _last_good(last).price_usd_per_hour or 1.0
+    return max(usd / last_usd, last_usd / usd)
+
+
+def _without_spot(offer: Offer) -> Offer:
+    kept = tuple(replace(price, spot_usd_per_hour=None) for price in offer.other_prices)
+    return replace(offer, spot_usd_per_hour=None, other_prices=kept)
 
 
 def _held_against(offer: Offer, last: Offer | None) -> Offer:

@@ -41,6 +41,8 @@ T = TypeVar("T")
 State = Literal["fresh", "unchanged", "kept", "refused"]
 """How asking ended: new prices; the same as before; no answer, so that the last good ones are
 kept; an answer that was refused whole, so that the last good ones are kept."""
+UNREAD = "rows could not be read"
+"""What a note of an attempt says of rows that were left out."""
 VERSION = 1
 """Of the file's tables, its `user_version`."""
 READ_WAIT_S = 2.0

@@ -32,7 +32,7 @@ from outlay.prices.books import keep_book
 from outlay.prices.checks import doubted_by_past, refusal
 from outlay.prices.download import Downloader
 from outlay.prices.price_list import PriceList, price_list
-from outlay.prices.price_store import Attempt, PriceStore, State, pairs_of
+from outlay.prices.price_store import UNREAD, Attempt, PriceStore, State, pairs_of
 from outlay.prices.sources import (
     BadReply,
     ProviderPrices,
@@ -460,7 +460,8 @@ class _Refresh:
     def _answer(self, question: _Question) -> _Answer:
         """What becomes of one question, whatever its source does."""
         try:
-            reply = question.source.ask(question.provider, self.downloader, question.known)
+            known = None if self.accept else question.known  # what is taken is read anew
+            reply = question.source.ask(question.provider, self.downloader, known)
             if reply is not None:
                 return self._read(question, reply)
         except (Unreadable, BadReply) as error:
@@ -488,17 +489,14 @@ class _Refresh:
         prices = self._prices(question, read, listed, as_of)
         before = question.before
         as_of = day_of_prices(prices, modified=modified, before=before, bundled=question.bundled)
+        doubted = replace(prices, offers=doubted_by_past(prices.offers, good))
+        dated = _dated(doubted, as_of, self.now)
         is_same = before is not None and pairs_of(prices) == pairs_of(before)
-        if before is not None and is_same and question.known is not None:
-            kept = None if as_of == before.as_of else _dated(before, as_of, self.now)
-            return _Answer(
-                question=question, state="unchanged", prices=kept, validators=reply.validators
-            )
-        doubted = doubted_by_past(prices.offers, good)
+        is_all_the_same = before is not None and dated == replace(before, fetched_at=self.now)
         return _Answer(
             question=question,
             state="unchanged" if is_same else "fresh",
-            prices=_dated(replace(prices, offers=doubted), as_of, self.now),
+            prices=None if is_all_the_same and question.known is not None else dated,
             validators=reply.validators,
             reason=next(_unread(read), None),
         )
@@ -615,15 +613,13 @@ def _unread(read: ReadListings) -> Iterator[str]:
     """What is said of rows that could not be read."""
     if read.failed:
         first = "; ".join(_plain(text) for text in read.failed[:3])
-        yield f"{len(read.failed)} of {read.rows} rows could not be read: {first}"
+        yield f"{len(read.failed)} of {read.rows} {UNREAD}: {first}"
 
 
 def _refused(
     question: _Question, read: ReadListings, listed: PriceList, good: Sequence[Offer]
 ) -> str | None:
     """Why a reply is refused whole, beside the last good offers."""
-    if not listed.offers and not listed.unknown:
-        return "It lists no machine with a GPU."
     return refusal(
         read,
         listed,

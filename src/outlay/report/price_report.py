@@ -26,7 +26,7 @@ from outlay.prices.history import (
     Waiting,
 )
 from outlay.prices.price_changes import ChangeTotal, PriceChange, PriceChanges
-from outlay.prices.price_store import Attempt, State
+from outlay.prices.price_store import UNREAD, Attempt, State
 from outlay.prices.status import Installed, KeyStatus, SetUp, SourceStatus
 from outlay.report.console import Page, table
 from outlay.report.documents import Document, copied
@@ -184,6 +184,9 @@ def _refresh_remarks(attempts: Sequence[Attempt]) -> Iterator[str]:
     gpus = sorted({gpu for attempt in attempts for gpu in attempt.unknown_gpus})
     if gpus:
         yield f"GPUs that outlay does not know, kept and in no plan: {_first_of(gpus)}."
+    for attempt in attempts:
+        unread = (note for note in attempt.notes if UNREAD in note)
+        yield from (f"{attempt.provider} ({attempt.source}): {note}." for note in unread)
     keys = {attempt.provider: attempt.missing_key for attempt in attempts if attempt.missing_key}
     if keys:
         named = [
