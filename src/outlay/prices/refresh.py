@@ -498,7 +498,6 @@ class _Refresh:
             state="unchanged" if is_same else "fresh",
             prices=None if is_all_the_same and question.known is not None else dated,
             validators=reply.validators,
-            reason=next(_unread(read), None),
         )
 
     def _modified(self, question: _Question, reply: Reply) -> str:
