@@ -95,3 +95,22 @@ def test_on_a_weekend_the_day_before_counts_and_is_said():
     rate, day = usd_per_unit("EUR", "2023-12-31")
     assert day == "2023-12-29"
     assert rate == usd_per_unit("EUR", "2023-12-29")[0]
+
+
+@pytest.mark.parametrize("day", ["2008-12-31", "2015-06-01"])
+def test_a_day_in_a_gap_of_years_has_no_rate(day):
+    # The bank published no rates of the Icelandic krona from 2008-12-10 to 2018-02-01.
+    if day == "2008-12-31":  # three weeks after the last one
+        assert usd_per_unit("ISK", day)[1] == "2008-12-09"
+        return
+    with pytest.raises(InputError, match=f"no exchange rate of ISK near {day}") as caught:
+        usd_per_unit("ISK", day)
+    assert "2008-12-09" in caught.value.why
+
+
+@given(st.dates(date(1999, 1, 4), date(2026, 10, 30)), st.sampled_from(["EUR", "KRW", "GBP"]))
+@settings(deadline=None, max_examples=50)
+def test_the_rate_of_any_day_is_the_packages(day, currency):
+    usd, rate_day = usd_per_unit(currency, day.isoformat())
+    assert timedelta(0) <= day - date.fromisoformat(rate_day) <= timedelta(days=30)
+    assert usd == RATES.convert(1, currency, "USD", date=date.fromisoformat(rate_day))

@@ -4,7 +4,7 @@
 
 The raw folder holds `history_monthly_instances.csv.gz`: SkyPilot's public catalogue as it stood at
 the end of every month, one row for each instance type, with the lowest and the middle price over
-its regions. `tools/data/instance_forms.csv` tells the form of a GPU (PCIe, SXM); the same rows
+its regions. `data/instance_forms.csv` tells the form of a GPU (PCIe, SXM); the same rows
 give the GPU names of the offers. The same input gives the same bytes.
 
 No row is dropped for being doubtful, only those without any price. What is wrong with a row is said
@@ -14,7 +14,7 @@ in `doubts`, in the words of `offer_doubts.csv`, and whoever counts rows decides
     suspiciously cheap        GCP's on-demand prices while a cheaper product stood in their place;
                               Hyperbolic's while one GPU's price stood for the machine's
     count or name fixed       Azure's shares of an A10, which the list counted as whole ones
-    bid floor, maybe EUR ...  what holds for all rows of a provider or an instance type
+    bid floor ...             what holds for all rows of a provider or an instance type
 """
 
 from __future__ import annotations
@@ -27,12 +27,16 @@ import io
 from collections.abc import Iterable, Iterator
 from datetime import date
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import groupby, pairwise
 from pathlib import Path
 
 from build_offers import KEPT, NO_SAVING_FRACTION, STALE_DAYS, Row, read_csv, shorten
 from offer_vocabulary import DOUBTS, FAMILIES, PATTERN_DOUBTS
+from outlay.currency import usd_per_unit
+from outlay.facts import newest, rows_of
 from outlay.hardware.gpu_names import find_gpu
+from outlay.offers.catalog import snapshot_date
 
 RAW = "history_monthly_instances.csv.gz"
 TABLE = "price_history.csv.gz"
@@ -40,6 +44,13 @@ COLUMNS = (
     "provider", "instance", "gpu", "gpus", "month", "price_usd_hour", "price_usd_hour_median",
     "spot_usd_hour", "spot_usd_hour_median", "regions", "as_of", "repeated", "doubts", "source",
 )  # fmt: skip
+
+IN_EUROS = tuple(
+    row["provider"]
+    for row in rows_of("catalogue_quirks.csv")
+    if (row["catalogue"], row["quirk"], row["value"]) == ("skypilot", "currency", "EUR")
+)
+"""Whose lists are in euros: they are converted at the rate of the month's last day."""
 
 LASTING_DOUBTS = (
     *PATTERN_DOUBTS,
@@ -54,8 +65,7 @@ LASTING_DOUBTS = (
     ("shadeform", "*", "aggregator"),
     ("primeintellect", "*", "aggregator"),
     ("mithril", "*", "bid floor"),
-    ("scaleway", "*", "maybe EUR"),
-    ("seeweb", "*", "maybe EUR"),
+    *((provider, "*", "currency converted") for provider in IN_EUROS),
 )
 """Provider, instance pattern and word, as the offers of the snapshot have them."""
 
@@ -117,8 +127,8 @@ def history_row(row: Row, forms: list[Row], repeated: set[tuple[str, str]]) -> R
     gpu = gpu_name(row, forms)
     gpus = GPU_SHARES.get((provider, instance), float(row["gpu_count"]))
     doubts = set(row_doubts(row, gpu, gpus))
-    price, middle = shorten(row["ondemand_min"]), shorten(row["ondemand_median"])
-    spot, spot_middle = shorten(row["spot_min"]), shorten(row["spot_median"])
+    price, middle = in_usd(row, "ondemand_min"), in_usd(row, "ondemand_median")
+    spot, spot_middle = in_usd(row, "spot_min"), in_usd(row, "spot_median")
     is_spot = any(who == provider and fnmatchcase(instance, name) for who, name in SPOT_NAMES)
     if is_spot or "bid floor" in doubts:  # a floor stands in both columns; nobody sells at it
         spot, spot_middle, price, middle = spot or price, spot_middle or middle, None, None
@@ -141,8 +151,30 @@ def history_row(row: Row, forms: list[Row], repeated: set[tuple[str, str]]) -> R
         "as_of": row["last_changed"],
         "repeated": "yes" if (provider, month) in repeated else "",
         "doubts": _words(doubts),
-        "source": f"skypilot-catalog:catalogs/{row['catalog']}/{provider}/vms.csv",
+        "source": source_of(row),
     }
+
+
+def in_usd(row: Row, column: str) -> float | None:
+    """A price of a raw row in dollars."""
+    price = shorten(row[column])
+    if price is None or row["provider"] not in IN_EUROS:
+        return price
+    return shorten(str(price * usd_per_euro(row)[0]))
+
+
+def usd_per_euro(row: Row) -> tuple[float, str]:
+    """The rate of the last day of a raw row's month, and the day it is of."""
+    return usd_per_unit("EUR", min(last_day(row["month"]).isoformat(), snapshot_date()))
+
+
+def source_of(row: Row) -> str:
+    """The file a raw row was read in; of a converted price what stands there, and the rate."""
+    file = f"skypilot-catalog:catalogs/{row['catalog']}/{row['provider']}/vms.csv"
+    if row["provider"] not in IN_EUROS:
+        return file
+    rate, day = usd_per_euro(row)
+    return f"{file}: {row['ondemand_min']} EUR at {rate:g} USD of {day}"
 
 
 def gpu_name(row: Row, forms: list[Row]) -> str:
@@ -154,7 +186,17 @@ def gpu_name(row: Row, forms: list[Row]) -> str:
             and fnmatchcase(row["instance_type"], form["instance_pattern"])
         ):
             return form["gpu"]
-    return find_gpu(row["gpu"]).meaning
+    own = find_gpu(row["gpu"])
+    listed = offered_gpus().get((row["provider"], row["instance_type"]))
+    if listed is not None and find_gpu(listed).gpu in own.candidates:
+        return listed  # the offers are told apart by their memory, too
+    return own.meaning
+
+
+@cache
+def offered_gpus() -> dict[tuple[str, str], str]:
+    """The GPU of every instance type of the bundled offers."""
+    return {(row["provider"], row["instance"]): row["gpu"] for row in rows_of(newest("offers"))}
 
 
 def row_doubts(row: Row, gpu: str, gpus: float) -> Iterator[str]:

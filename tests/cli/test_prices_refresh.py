@@ -55,11 +55,30 @@ def test_a_table_of_what_became_of_each(outlay, source):
     assert lines[3].split()[:5] == ["gpuhunt", "aws", "kept", "0", "-"]
     assert lines[3].endswith("It gave no prices. No answer (500).")
     assert lines[4:] == [
-        "Refreshed: 2 of 4 lists.",
+        "Refreshed: 2 of 3 lists.",
+        "  kept: no answer that could be used: the last good prices stay, if there are any.",
         "New to outlay, without terms (billing, storage, transfer): brandnew.",
         "GPUs that outlay does not know, kept and in no plan: H900.",
         "Not asked, as no key is set: vultr (VULTR_API_KEY).",
     ]
+
+
+def test_many_names_are_counted(outlay, source):
+    odd = [{"instance": f"i{n}", "gpu": f"H9{n:03}", "price": 9.0} for n in range(2000)]
+    source.answers = {"lambda": [*rows(2.0), *odd]}
+    ended = outlay("prices", "refresh")
+    assert "in no plan: H9000, H9001, " in ended.out
+    assert " and 1,988 more." in ended.out.replace("\n", " ")
+    assert len(ended.out) < 1000
+    document = outlay("prices", "refresh", "--json").document
+    assert len(document["sources"][0]["unknown_gpus"]) == 2000
+
+
+def test_rows_that_could_not_be_read_are_said(outlay, source):
+    source.answers["lambda"] = [*rows(2.0, 30), "torn"]
+    ended = outlay("prices", "refresh")
+    said = "lambda (gpuhunt): 1 of 31 rows could not be read: line 30: 'torn'."
+    assert said in ended.out.splitlines()
 
 
 def test_json_is_as_agreed(outlay, source):
@@ -116,7 +135,9 @@ def test_offline_nobody_is_asked(outlay, source, monkeypatch, how):
         monkeypatch.setenv(how, "1")
     ended = outlay("prices", "refresh", *arguments)
     assert (ended.code, ended.out) == (5, "")
-    assert ended.err == "outlay: Prices were not refreshed: outlay is offline and asks nobody.\n"
+    first, fix = ended.err.splitlines()
+    assert first == "outlay: Prices were not refreshed: outlay is offline and asks nobody."
+    assert "OUTLAY_OFFLINE" in fix
     assert source.asked == []
 
 

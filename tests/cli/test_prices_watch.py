@@ -105,3 +105,9 @@ def test_options_of_an_alert_need_one(outlay, workload):
     ended = outlay("plan", workload(), "--every", "1h")
     assert ended.code == 2
     assert "--alert-below" in ended.err
+
+
+@pytest.mark.usefixtures("few_offers")
+def test_where_messages_go_may_be_set_for_good(outlay, workload, monkeypatch):
+    monkeypatch.setenv("OUTLAY_NOTIFY", "ntfy://somebody")
+    assert outlay("plan", workload(), "--json").code == 0

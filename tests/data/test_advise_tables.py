@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from outlay.advise.cards import advise_assumptions
+from outlay.advise.cards import ASKED, advise_assumptions
 from outlay.advise.questions import TOPICS
 from outlay.advise.request import purposes
 from outlay.facts import rows_of
@@ -84,8 +84,8 @@ def yearly_ratios(condition=None, since="2000-01-01"):
     for row in rows_of("card_prices.csv"):
         if row["condition"] == "launch" or "leftover" in row["note"] or row["as_of"] < since:
             continue
-        if "asking price of one listing" in row["note"] or row["unit"] != "USD":
-            continue  # asked by one seller, or with tax: that it differs is no drift
+        if any(words in row["note"] for words in ASKED) or row["unit"] != "USD":
+            continue  # asked and not paid, or with tax: that it differs is no drift
         if condition in (None, row["condition"]):
             day = date.fromisoformat(row["as_of"])
             prices[row["gpu"], row["condition"]].append((day, float(row["value"])))

@@ -85,7 +85,7 @@ def test_a_repeated_row_has_the_prices_of_the_month_before(history):
     repeats = 0
     for before, row in pairwise(history):
         same_type = all(before[key] == row[key] for key in ("provider", "instance", "gpu"))
-        if row["repeated"] and same_type:
+        if row["repeated"] and same_type and "currency converted" not in row["doubts"]:
             assert before["price_usd_hour"] == row["price_usd_hour"], row
             assert before["spot_usd_hour"] == row["spot_usd_hour"], row
             repeats += 1
@@ -102,7 +102,7 @@ def test_a_repeated_row_has_the_prices_of_the_month_before(history):
         ("hyperbolic", "H100 SXM", "2025-05", "suspiciously cheap"),
         ("runpod", "A40", "2024-12", "stale"),  # the list of 2024-01-08
         ("mithril", "H100 SXM", "2026-08", "bid floor"),
-        ("seeweb", "L40S", "2026-08", "maybe EUR"),
+        ("seeweb", "L40S", "2026-08", "currency converted"),
     ],
 )
 def test_known_holes_are_said(history, provider, gpu, month, word):
@@ -150,3 +150,12 @@ def test_rows_say_what_the_catalogue_said(history, provider, instance, month, us
     )
     assert float(row["price_usd_hour"]) == usd
     assert (float(row["spot_usd_hour"]) if row["spot_usd_hour"] else None) == spot_usd
+
+
+def test_a_converted_price_says_what_is_listed_and_at_which_rate(history):
+    converted = [row for row in history if "currency converted" in row["doubts"]]
+    assert {row["provider"] for row in converted} == {"scaleway", "seeweb"}
+    for row in converted:
+        listed, _, rate = row["source"].rpartition(": ")[2].partition(" EUR at ")
+        usd = float(listed) * float(rate.partition(" USD of ")[0])
+        assert float(row["price_usd_hour"]) == pytest.approx(usd, rel=1e-4), row

@@ -30,7 +30,8 @@ def name_of(page: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A code block in some language; `options` is what stands behind it: `skip="needs a GPU"`."""
+    """A code block in some language; `options` is what stands behind it: `skip="needs a GPU"`, or
+    the file that it shows, `title="quotes.csv"`."""
 
     page: Path
     language: str
@@ -40,8 +41,16 @@ class Block:
     @property
     def skipped(self) -> str:
         """Why its examples are not run; empty where they are."""
-        reason = re.search(r'skip="([^"]*)"', self.options)
-        return reason[1] if reason else ""
+        return self._option("skip")
+
+    @property
+    def title(self) -> str:
+        """The file that it shows; empty where it shows none."""
+        return self._option("title")
+
+    def _option(self, name: str) -> str:
+        found = re.search(rf'{name}="([^"]*)"', self.options)
+        return found[1] if found else ""
 
 
 def blocks(page: Path) -> Iterator[Block]:

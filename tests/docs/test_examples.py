@@ -1,6 +1,7 @@
 """Every example in a shell or Python block of a page runs, unless its block says why not.
 
-A block that cannot be run has `skip="needs a GPU"` behind its language.
+A block that cannot be run has `skip="needs a GPU"` behind its language. One with a title is a file
+that examples name: `title="quotes.csv"`.
 """
 
 from __future__ import annotations
@@ -68,12 +69,16 @@ PYTHON = [block for block in RUN if block.language == "python"]
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch) -> Path:
-    """A folder with all that examples name: a workload, a measurement, a script, a profile."""
+    """A folder with all that examples name: a workload, a measurement, a script, a profile, and
+    the files that pages show."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     shutil.copy(DATA / "template.toml", tmp_path / "outlay.toml")
     shutil.copy(DATA / "profiles" / "resnet50.json.gz", tmp_path / "mine.json.gz")
     shutil.copy(Path(__file__).parent / "train.py", tmp_path)
     write_measurement(a_measurement(profile=find_profile("resnet50")), tmp_path / "probe.json")
+    for block in BLOCKS:
+        if block.title:
+            (tmp_path / block.title).write_text(block.text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

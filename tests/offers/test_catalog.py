@@ -156,9 +156,27 @@ def test_a_newer_list_price_that_agrees_confirms(tables):
     ],
 )
 def test_list_prices_that_do_not_touch_an_offer(tables, listed):
-    box, _ = tables("acme,box,T4,1,1,,,,,any,1,2,,,2026-01-01,list,stale\n", listed)
+    box, *_ = tables("acme,box,T4,1,1,,,,,any,1,2,,,2026-01-01,list,stale\n", listed)
     assert words(box) == ["stale"]
     assert box.as_of == "2026-01-01"
+
+
+@pytest.mark.parametrize(
+    ("listed", "is_left_out"),
+    [
+        ("acme,shop,T4,1,any,1,,box*,2026-01-31,page,,\n", True),  # older than what it corrected
+        ("acme,shop,T4,1,any,1,,box*,2026-02-01,page,,\n", True),  # of the same day
+        ("acme,shop,T4,1,any,1,,box*,2026-02-02,page,,\n", False),  # newer
+        ("acme,shop,T4,1,moon,1,,box*,2026-01-31,page,,\n", False),  # of another region
+        ("acme,shop,T4,2,mars,1,,crate*,2026-01-31,page,,\n", False),  # other machines
+        ("acme,shop,T4,1,mars,1,,crate*,2026-01-31,page,,\n", True),  # the same GPU, another name
+        ("acme,shop,T4,1,any,1,,,2026-01-31,page,,\n", False),  # it corrects nothing
+    ],
+)
+def test_a_list_price_is_left_out_once_what_it_corrects_was_read_anew(tables, listed, is_left_out):
+    offers = tables("acme,box-1,T4,1,1,,,,,mars,1,2,,,2026-02-01,list,\n", listed)
+    assert ({one.instance for one in offers} == {"box-1"}) == is_left_out
+    assert next(one for one in offers if one.instance == "box-1").price_usd_per_hour == 2
 
 
 def test_a_spot_price_is_superseded_where_on_demand_moved(tables):

@@ -161,3 +161,36 @@ def test_a_list_of_what_is_trusted():
     assert names("strict") == ["cheap spot", "noted", "plain"]
     assert "not sold" not in names("all")
     assert len(list_offers(OfferFilter(), today=TODAY, prices=book)) == 7
+
+
+def stale_in(offers, confirmed, today):
+    as_of = max(offer.as_of for offer in offers)
+    book = PriceBook(
+        name="made up", kind="refreshed", as_of=as_of, listed=offers, confirmed=confirmed
+    )
+    return {
+        offer.provider
+        for offer in book.offers_on(today)
+        if offer.source == "made up" and any(doubt.word == "stale" for doubt in offer.doubts)
+    }
+
+
+def test_one_providers_new_prices_make_no_other_stale():
+    old = [an_offer(provider=name, as_of="2026-08-22") for name in ("a", "b", "c")]
+    new = an_offer(provider="d", as_of="2026-12-01")
+    asked = dict.fromkeys("abc", "2026-08-22") | {"d": "2026-12-01"}
+    # 101 days old, and as new as when most were last asked
+    assert stale_in((*old, new), asked, "2026-12-01") == set()
+
+
+def test_a_list_that_stood_still_while_most_were_asked_is_stale():
+    offers = [an_offer(provider=name, as_of="2026-12-01") for name in ("a", "b", "c")]
+    still = an_offer(provider="d", as_of="2026-08-22")
+    asked = dict.fromkeys("abcd", "2026-12-01")
+    assert stale_in((*offers, still), asked, "2026-12-01") == {"d"}
+
+
+def test_a_catalogue_that_is_old_as_a_whole_is_not_stale_though_it_was_asked_for_today():
+    offers = [an_offer(provider=name, as_of="2026-08-22") for name in ("a", "b", "c")]
+    asked = dict.fromkeys("abc", "2026-12-01")
+    assert stale_in(tuple(offers), asked, "2026-12-01") == set()

@@ -164,6 +164,15 @@ def test_what_a_host_does_not_say_of_its_prices_is_not_priced():
     ]
 
 
+def test_data_that_is_fetched_while_it_is_prepared_comes_in_too():
+    host = a_host(disk_usd_per_byte_month=0.0, download_usd_per_byte=0.01 / GB,
+                  download_bytes_per_s=MB)  # fmt: skip
+    (option,) = ranked([host], DATA + 'preparation = "30m"').values()
+    # the half hour is what it takes to fetch and prepare, as stated; 100 GB x $0.01
+    assert option.run.download_s == 0
+    assert lines(option)["transfer"] == pytest.approx(1.00)
+
+
 def test_data_that_is_on_the_hosts_own_disk_is_paid_for_too():
     """Other machines bring a disk; of a host's one rents what one needs."""
     host = a_host(disk_usd_per_byte_month=0.2 / GB, download_usd_per_byte=0.0)

@@ -33,6 +33,7 @@ class StandIn:
     name: str = "stand-in"
     answers: dict[str, Any] = field(default_factory=dict)
     modified: str = ""
+    is_live: bool = False
     takes_any_provider: bool = False
     has_etag: bool = True
     unlisted: tuple[str, ...] = ()
@@ -63,6 +64,7 @@ class StandIn:
             validators=Validators(etag=etag),
             modified=self.modified,
             address=f"https://prices.example/{provider}",
+            is_live=self.is_live,
         )
 
     def read(self, provider: str, data: bytes) -> ReadListings:
@@ -86,6 +88,7 @@ def _listing(provider: str, row: Mapping[str, Any]) -> Listing:
         region=row.get("region", "here"),
         price_usd_per_hour=row.get("price"),
         spot_usd_per_hour=row.get("spot"),
+        vcpus=row.get("vcpus"),
     )
 
 
@@ -99,7 +102,13 @@ def rows(price: float, count: int = 3) -> list[dict[str, Any]]:
 # What other modules do with listings and offers, as little of it as can be.
 
 
-def plain_price_list(listings: Sequence[Listing], *, source: str, as_of: str) -> PriceList:
+def plain_price_list(
+    listings: Sequence[Listing],
+    *,
+    source: str,
+    as_of: str,
+    today: str = "",
+) -> PriceList:
     """An offer for each listing."""
     offers = [_offer(listing, source, as_of) for listing in listings]
     return PriceList(
@@ -117,6 +126,7 @@ def _offer(listing: Listing, source: str, as_of: str) -> Offer:
         region=listing.region,
         price_usd_per_hour=listing.price_usd_per_hour,
         spot_usd_per_hour=listing.spot_usd_per_hour,
+        vcpus=listing.vcpus,
         as_of=as_of,
         source=source,
     )
@@ -125,7 +135,9 @@ def _offer(listing: Listing, source: str, as_of: str) -> Offer:
 def refused_if_halved(
     read: ReadListings, prices: PriceList, before: Sequence[Offer], **_: object
 ) -> str | None:
-    """A list with less than half of what was there is refused."""
+    """A list with less than half of what was there, or with nothing, is refused."""
+    if not (prices.offers or prices.unknown):
+        return "It lists no machine with a GPU."
     if 2 * len(prices.offers) < len(before):
         return f"{len(prices.offers)} of {len(before)} machines are left."
     return None

@@ -90,6 +90,17 @@ def test_the_newest_list_or_the_preferred_of_those_as_new(lists, chosen):
     assert {one.source for one in second["lambda"]} == set(lists) - {chosen}
 
 
+def test_a_list_of_unknown_gpus_takes_no_provider_away():
+    good = of("skypilot", "2026-11-01")
+    strange = replace(good, source="gpuhunt", as_of="2026-11-16", offers=(), unknown=good.offers)
+    found, second = chosen_lists([good, strange])
+    assert found == {good.provider: good}
+    assert second == {good.provider: [strange]}
+    # Nothing else was refreshed: the bundled offers stay.
+    assert good.provider in {offer.provider for offer in snapshot_offers()}
+    assert chosen_lists([strange]) == ({}, {good.provider: [strange]})
+
+
 def test_a_list_without_offers_is_no_list():
     empty = replace(of("skypilot", "2026-11-10"), offers=())
     assert chosen_lists([empty]) == ({}, {})
@@ -264,7 +275,7 @@ def test_ones_own_list_goes_first_and_discounts_come_off(monkeypatch):
     own_prices(monkeypatch, (mine,), 0.1)
     book = current_prices(TODAY, no_warning)
     assert [one.price_usd_per_hour for one in listed(book, "lambda")] == [0.9]  # 1.00 less 10 %
-    assert book.freshness["lambda"] == "2026-11-15"
+    assert book.freshness["lambda"] == "2026-11-10"  # of its other machines
     assert book.name == "refreshed prices, the newest of 2026-11-10, with your own price lists"
 
 
@@ -278,6 +289,22 @@ def test_ones_own_lists_come_off_the_snapshot_too(monkeypatch):
     first = snapshot_offers()[0]
     assert book.listed[0].price_usd_per_hour == 0.5 * (first.price_usd_per_hour or 0.0)
     assert set(book.freshness) == {one.provider for one in snapshot_offers()}
+
+
+def test_a_quote_makes_no_list_older_and_is_not_old_itself(monkeypatch):
+    mine = replace(offer(price=1.0, as_of="2026-10-01"), provider="acme", in_own_list=True)
+    own_prices(monkeypatch, (replace(mine, as_of=TODAY),))
+    book = current_prices(TODAY, no_warning)
+    assert book.as_of == snapshot_date()
+    later = "2026-12-01"  # 101 days after the snapshot, all of which would have fallen behind
+    words = [{doubt.word for doubt in one.doubts} for one in book.offers_on(later)]
+    assert sum("stale" in found for found in words) < len(words) / 2
+    own_prices(monkeypatch, (mine,))
+    keep(of("skypilot", TODAY))
+    assert "acme" in current_prices(TODAY, no_warning).freshness
+    words = prices_in_words(current_prices(TODAY, no_warning), TODAY)
+    assert words.endswith("`outlay prices refresh` renews them")  # the snapshot's providers
+    assert not is_old(current_prices(TODAY, no_warning), mine, "on-demand", TODAY)
 
 
 # --- in words ---
@@ -300,13 +327,13 @@ def book_of(freshness: dict[str, str], confirmed: dict[str, str] | None = None) 
         (book_of({"aws": TODAY, "gcp": TODAY}), "2 providers refreshed today"),
         (
             book_of({"aws": TODAY, "gcp": "2026-11-16", "azure": "2024-08-19"}),
-            "2 providers refreshed today, 1 older: azure 2024-08-19",
+            "2 providers refreshed today, 1 with an older list: azure 2024-08-19",
         ),
         (
             book_of({"aws": TODAY} | {f"cloud{n}": f"2026-0{n}-01" for n in range(1, 6)}),
             (
-                "1 provider refreshed today, 5 older: cloud1 2026-01-01, cloud2 2026-02-01, "
-                "cloud3 2026-03-01 and 2 more"
+                "1 provider refreshed today, 5 with older lists: cloud1 2026-01-01, "
+                "cloud2 2026-02-01, cloud3 2026-03-01 and 2 more"
             ),
         ),
         (
@@ -316,14 +343,15 @@ def book_of(freshness: dict[str, str], confirmed: dict[str, str] | None = None) 
         (
             book_of({"aws": TODAY, "ibm": "2026-08-22"}, {"aws": TODAY, "ibm": "2026-08-22"}),
             (
-                "1 provider refreshed today, 1 older: ibm 2026-08-22: `outlay prices refresh` "
-                "renews them"
+                "1 provider refreshed today, 1 with an older list: ibm 2026-08-22: "
+                "`outlay prices refresh` renews them"
             ),
         ),
         (
             book_of({"aws": "2026-10-01"}, {"aws": "2026-10-01"}),
             "refreshed prices, 47 days old: `outlay prices refresh` renews them",
         ),
+        (book_of({"aws": "2026-10-01"}), "refreshed prices, 47 days old"),  # asked for today
     ],
 )
 def test_how_old_prices_are_in_words(book, words):

@@ -16,6 +16,7 @@ from outlay.offers.catalog import snapshot_offers
 from outlay.prices.price_changes import price_changes
 from outlay.prices.price_store import PriceStore
 from outlay.prices.refresh import refresh_prices
+from outlay.prices.skypilot import SkyPilotCatalogue
 from outlay.prices.sources import Reply, Validators
 
 HAND_CHECKED = Path(__file__).parent / "data" / "changes_2026-06-01_2026-08-22.csv"
@@ -296,6 +297,7 @@ def test_what_a_refresh_between_two_days_changed(price_sources, tmp_path):
                 now=f"{day}T12:00:00Z",
                 store=store,
                 downloader=FilesOfADay(price_sources, day),
+                known_sources=[SkyPilotCatalogue(rate_day="2026-08-21")],
                 accept=True,  # half of Mithril's types are gone
             )
         changes = price_changes("2026-06-01", store=store)

@@ -81,6 +81,22 @@ def test_a_whole_file_times_hundred_is_refused_with_what_to_do():
     assert "`outlay prices refresh --provider acme --accept`" in reason
 
 
+@pytest.mark.parametrize(("moved", "is_refused"), [(2, False), (3, True)])  # of 20 a tenth is 2
+def test_more_than_a_tenth_of_spot_prices_far_from_what_they_were_refuses_all(moved, is_refused):
+    before = many(20, usd=1.0, spot_usd=0.5)
+    now = [*many(moved, usd=1.0, spot_usd=0.005), *before[moved:]]
+    reason = refused(now, before)
+    assert (reason is not None) == is_refused
+    if reason:
+        assert "3 of 20 spot prices are, beside on-demand, more than 4 times or less" in reason
+        assert "`outlay prices refresh --provider acme --accept`" in reason
+
+
+def test_spot_prices_that_are_gone_refuse_nothing():
+    # RunPod's of 2026-06-01 were all gone on 2026-08-22.
+    assert refused(many(20, usd=1.0), many(20, usd=1.0, spot_usd=0.5)) is None
+
+
 def test_one_price_times_hundred_is_no_reason_to_refuse():
     dear, *rest = many(20)
     assert refused([replace(dear, price_usd_per_hour=100.0), *rest], many(20)) is None
@@ -152,8 +168,15 @@ def test_one_type_of_three_may_go_but_not_all():
     assert refused([listed("other")], [listed("box")]) is not None
 
 
-def test_types_of_unknown_gpus_are_not_gone():
-    assert refused(many(20), many(40), unknown=many(40)[20:]) is None
+def test_types_whose_gpu_nobody_knows_any_more_are_gone():
+    assert refused(many(30), many(40), unknown=many(40)[30:]) is None  # a quarter
+    strange = [replace(offer, gpu="Hopper One") for offer in many(40)[20:]]
+    reason = refused(many(20), many(40), unknown=strange)
+    assert reason is not None
+    assert reason.startswith(
+        "20 of 40 machine types of acme are gone, 20 with a GPU that nobody knows (Hopper One), a "
+        "third or more; if it"
+    )
 
 
 def test_half_of_the_zones_gone_refuses_all_though_no_type_is():
@@ -291,6 +314,63 @@ def test_a_price_that_is_gone_is_noted_until_it_is_back():
 def test_what_was_not_there_before_has_no_past():
     new = listed("new", usd=1000.0)
     assert doubted_by_past([new], many(3)) == (new,)
+
+
+def regions(names, **rest):
+    return [listed(region=name, **rest) for name in names.split()]
+
+
+def test_a_price_for_all_regions_that_splits_up_is_held_against_that_of_all():
+    # One region times 1.001 is enough for one offer a region in the place of one for all.
+    now = [*regions("north", usd=0.01), *regions("south east", usd=1.001)]
+    doubted = doubted_by_past(now, regions("any", usd=1.0))
+    assert [words(offer) for offer in doubted] == [["outlier"], [], []]
+
+
+def test_regions_that_cost_the_same_again_are_held_against_the_nearest():
+    before = [*regions("north", usd=1.0), *regions("south", usd=1.5)]
+    assert words(after_all(regions("any", usd=5.0), before)) == []  # 5 / 1.5 = 3.3 times
+    assert words(after_all(regions("any", usd=6.1), before)) == ["outlier"]  # 4.07 times
+
+
+def test_a_machine_in_a_new_region_is_held_against_its_other_regions():
+    before = regions("north south", usd=1.0, spot_usd=0.5)
+    assert words(after_all(regions("east", usd=0.01, spot_usd=0.5), before)) == ["outlier"]
+    # Its spot price is its own: 0.02 / 0.5 says nothing of another place.
+    assert words(after_all(regions("east", usd=1.0, spot_usd=0.02), before)) == []
+    assert words(after_all(regions("east", usd=None, spot_usd=0.02), before)) == []
+
+
+def after_all(now, before):
+    (offer,) = doubted_by_past(now, before)
+    return offer
+
+
+def test_a_whole_file_times_hundred_is_refused_however_its_regions_are_listed():
+    before = [listed(f"box-{n}", region="any") for n in range(20)]
+    now = [
+        listed(f"box-{n}", region=region, usd=usd)
+        for n in range(20)
+        for region, usd in (("north", 100.0), ("south", 100.1))
+    ]
+    assert "40 of 40 prices are more than 4 times" in (refused(now, before) or "")
+    assert "20 of 20 prices are more than 4 times" in (
+        refused([replace(offer, price_usd_per_hour=500.0) for offer in before], now) or ""
+    )
+
+
+def test_another_number_of_gpus_than_before_is_doubted_as_long_as_it_stands_there():
+    first = after(listed(gpu="T4", gpus=12, usd=8.0), listed(gpu="T4", gpus=8, usd=8.0))
+    assert words(first) == ["count differs"]
+    assert first.cautions("on-demand") == ("count differs",)
+    assert words(after(listed(gpu="T4", gpus=12, usd=8.0), first)) == ["count differs"]
+    assert words(after(listed(gpu="T4", gpus=8, usd=8.0), first)) == []
+
+
+def test_another_gpu_than_before_is_doubted_and_another_form_that_costs_alike_is_not():
+    last = listed(gpu="A100 80GB PCIe", usd=8.0)
+    assert words(after(listed(gpu="H100 SXM", usd=8.0), last)) == ["GPU differs"]
+    assert words(after(listed(gpu="A100 80GB SXM", usd=8.0), last)) == []
 
 
 def test_the_same_machine_twice_at_two_prices():

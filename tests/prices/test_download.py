@@ -172,6 +172,27 @@ def test_what_does_not_pass_is_said_after_three_attempts(server, download, behav
     assert server.count("list.csv") == 3
 
 
+def test_a_host_that_is_not_there_is_asked_for_one_list_and_not_for_all():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    waits: list[float] = []
+    download = HttpDownloader(patience=QUICK, sleep=waits.append)
+    for name in ("a", "b", "c"):
+        said, _ = refused(download, f"http://127.0.0.1:{port}/{name}.csv")
+        assert f"/{name}.csv gave no prices. Nobody answers at http://127.0.0.1:{port}." in said
+    assert len(waits) == 2  # the three attempts of the first list
+
+
+@pytest.mark.parametrize(
+    "behaviour", [status(500), resets(), truncated(), redirects("http://127.0.0.1:9/x")]
+)
+def test_one_list_that_fails_says_nothing_of_the_others(server, download, behaviour):
+    server.put("good.csv", CSV)
+    server.misbehave("list.csv", behaviour)
+    refused(download, server.url("list.csv"))
+    assert download.get(server.url("good.csv")).data == CSV
+
+
 def test_each_wait_is_longer_than_the_one_before(server):
     waits = []
     download = HttpDownloader(
@@ -218,17 +239,17 @@ def test_retry_after_as_a_date(server):
 @pytest.mark.parametrize(
     ("retry_after", "said"),
     [
-        ("86400", "It asks to be left alone for 86,400 s: try again after that."),
+        ("86400", "and asks to be left alone for 86,400 s. Try again after that."),
         (
             "Fri, 31 Dec 2027 23:59:59 GMT",
-            "It asks to be left alone until 2027-12-31 23:59:59 UTC: try again after that.",
+            "and asks to be left alone until 2027-12-31 23:59:59 UTC. Try again after that.",
         ),
     ],
 )
 def test_longer_than_anybody_waits_is_said(server, download, retry_after, said):
     server.misbehave("list.csv", too_many(retry_after))
     words, took_s = refused(download, server.url("list.csv"))
-    assert "It was asked too often (429)." in words
+    assert "It was asked too often (429), " in words
     assert said in words
     assert server.count("list.csv") == 1
     assert took_s < 4.0

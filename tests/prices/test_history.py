@@ -97,11 +97,13 @@ def test_doubted_prices_are_left_out_and_said():
     assert (left.first, left.last) == ("2025-02", "2026-07")
 
 
-def test_a_price_of_another_currency_and_an_auctions_floor_are_left_out():
+def test_an_auctions_floor_is_left_out_and_a_price_in_euros_is_converted():
     history = price_history("H100")
     doubts = {(left.provider, left.doubt) for left in history.left_out}
-    assert {("seeweb", "maybe EUR"), ("mithril", "bid floor")} <= doubts
-    assert not {one.provider for one in history.series} & {"seeweb", "mithril"}
+    assert ("mithril", "bid floor") in doubts
+    providers = {one.provider for one in history.series}
+    assert "mithril" not in providers
+    assert "seeweb" in providers
 
 
 def test_shares_of_a_gpu_are_no_gpus():

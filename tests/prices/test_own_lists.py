@@ -535,8 +535,10 @@ def test_rates_that_are_less_or_others_are_refused(ecb, own_folder):
         "They have 2 days, those at hand 10": "\n".join(text.splitlines()[:3]),
         "They end on": "\n".join([*text.splitlines()[:1], *text.splitlines()[3:]]),
         "Its first line is not": "<!DOCTYPE html><html></html>",
-        "Line 2 is no line of rates": text.replace("\n", "\n2026-13-45,1\n", 1),
-        "Line 2 has a rate that is none": ecb(USD=-1),
+        "'2026-13-45' is no day of rates": text.replace("\n", "\n2026-13-45,1\n", 1),
+        "A line has 2 cells": text.replace("\n", "\n2026-11-13,1\n", 1),
+        "It has a day twice": text.replace("\n", "\n2026-11-16,1\n", 1),
+        "A rate is no number above zero": ecb(USD=-1),
         "no rate of the dollar": ecb(USD="N/A"),
     }
     for reason, text in cases.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -335,6 +336,16 @@ def test_a_machine_without_any_price_is_no_offer_and_named(price: float | None) 
     assert found.notes == ("Listed without any price, so left out: free in north.",)
 
 
+def test_thousands_of_names_that_nobody_knows_take_no_time() -> None:
+    strange = [replace(LISTING, instance=f"i-{n}", gpu=f"H{n} Quantum") for n in range(3000)]
+    started_s = time.process_time()
+    found = made(*strange)
+    # 0.2 s on one core; looking for the nearest names of each took 80 s.
+    assert time.process_time() - started_s < 4.0
+    assert len(found.unknown) == 3000
+    assert "and 2,991 more" in found.notes[-1]
+
+
 def test_a_machine_that_is_sold_as_spot_alone_says_so() -> None:
     offer = only(replace(LISTING, price_usd_per_hour=None, spot_usd_per_hour=0.4))
     assert (offer.price_usd_per_hour, offer.spot_usd_per_hour) == (None, 0.4)
@@ -473,11 +484,13 @@ def row(offer: Offer) -> dict[str, str]:
     return dict(zip(COLUMNS, figures, strict=True))
 
 
-def offers_of_files(folder: Path) -> dict[Key, dict[str, str]]:
+def offers_of_files(folder: Path, day: str) -> dict[Key, dict[str, str]]:
     catalogue = SkyPilotCatalogue(rate_day="2026-08-21")
     found: dict[Key, dict[str, str]] = {}
     for dated in rows_in(DATA / "catalogue_files.csv"):
-        data = (folder / f"{dated['provider']}.csv.gz").read_bytes()
+        if dated["snapshot"] != day:
+            continue
+        data = (folder / day / f"{dated['provider']}.csv.gz").read_bytes()
         read = catalogue.read(dated["provider"], gzip.decompress(data))
         prices = price_list(
             read.listings,
@@ -498,49 +511,11 @@ def bundled() -> dict[Key, dict[str, str]]:
     return found
 
 
-def explained(key: Key, old: dict[str, str]) -> dict[str, str]:
-    """The bundled row as it should have been; each change has its reason here."""
-    provider, instance, region = key
-    if old["gpu"] == "B300":  # the table of GPUs says 270
-        return old | {"gpu_memory_gib": "270"}
-    if provider in ("scaleway", "seeweb"):  # in euros: 1.1699 USD on 2026-08-21
-        usd = float(old["price_usd_hour"]) * 1.1699
-        doubts = old["doubts"].replace("maybe EUR", "currency converted")
-        return old | {"price_usd_hour": f"{usd:.5g}", "doubts": doubts}
-    if key == ("vast", "4x-RTX_4060_Ti-32-65536", "CN, AS"):  # 65520 MiB are 16 GB for each
-        return old | {"gpu": "RTX 4060 Ti 16GB"}
-    if (instance, region) == ("p4de.24xlarge", "us-east-1"):
-        # use1-az4 and -az6 stand twice in the file, and the row without spot was taken
-        spot = {"spot_usd_hour": "23.923", "spot_usd_hour_max": "24.288"}
-        return old | spot | {"doubts": "spot in some zones"}
-    return old
-
-
-LOST_DIGITS = {
-    ("azure", "Standard_NC4as_T4_v3", "eastus"),
-    ("azure", "Standard_NC4as_T4_v3", "westus2"),
-    ("azure", "Standard_NC8as_T4_v3", "eastus"),
-    ("azure", "Standard_NC8as_T4_v3", "westus2"),
-}
-"""Spot below $0.1: the bundled table was made of prices rounded to five decimals."""
-
-
 @pytest.mark.sources
 def test_the_real_files_give_the_bundled_offers(price_sources: Path) -> None:
-    found = offers_of_files(price_sources / "skypilot" / "2026-08-22")
-    known = bundled()
+    found, known = offers_of_files(price_sources / "skypilot", "2026-08-22"), bundled()
     assert found.keys() == known.keys()
-    wrong = {}
-    for key, old in known.items():
-        expected, new = explained(key, old), found[key]
-        if key in LOST_DIGITS:
-            assert float(new["spot_usd_hour"]) == pytest.approx(
-                float(old["spot_usd_hour"]), rel=1e-4
-            )
-            same = {c: expected[c] for c in ("spot_usd_hour", "spot_usd_hour_max")}
-            new = new | same
-        if new != expected:
-            wrong[key] = {c: (expected[c], new[c]) for c in COLUMNS if expected[c] != new[c]}
+    wrong = {key: (old, found[key]) for key, old in known.items() if found[key] != old}
     assert wrong == {}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -25,10 +26,10 @@ from tests.prices.stand_in import (
 
 from outlay.errors import InputError, MissingCredentials, NotKnown, PriceStoreFailed, ProviderError
 from outlay.offers.catalog import snapshot_offers
-from outlay.prices import price_store, refresh
+from outlay.prices import checks, price_store, refresh
 from outlay.prices.price_store import Attempt, PriceStore
 from outlay.prices.refresh import RefreshInterrupted, day_of_prices, refresh_prices
-from outlay.prices.sources import Validators
+from outlay.prices.sources import Reply, Validators
 
 TUESDAY, FRIDAY = "2026-11-10T08:00:00Z", "2026-11-13T08:00:00Z"
 
@@ -85,14 +86,33 @@ def test_new_prices_are_fresh_and_the_same_ones_unchanged():
 
 
 def test_the_same_list_without_an_etag_is_unchanged_and_keeps_its_doubts(monkeypatch):
+    monkeypatch.setattr(refresh, "doubted_by_past", checks.doubted_by_past)
     source = StandIn(answers={"lambda": rows(2.0)}, has_etag=False)
     refreshed(source)
+    dear = [{**row, "price": 100.0} if n == 0 else row for n, row in enumerate(rows(2.0))]
+    source.answers["lambda"] = dear
+    for state, now in (("fresh", TUESDAY), ("unchanged", FRIDAY), ("unchanged", FRIDAY)):
+        assert states(refreshed(source, now=now)) == {"lambda": (state, 3, "2026-11-10")}
+        assert [words for words in kept_doubts() if words] == [["outlier"]]
+    refreshed(source, now=FRIDAY, accept=True)
+    assert not any(kept_doubts())
 
-    def never(*_: object) -> None:
-        raise AssertionError("what is kept is not doubted anew")
 
-    monkeypatch.setattr(refresh, "doubted_by_past", never)
+def kept_doubts() -> list[list[str]]:
+    with PriceStore() as store:
+        [kept] = store.current()
+    return [[doubt.word for doubt in offer.doubts] for offer in kept.offers]
+
+
+def test_what_else_a_list_says_of_a_machine_is_kept_though_no_price_changed():
+    source = StandIn(answers={"lambda": rows(2.0)}, has_etag=False)
+    refreshed(source)
+    source.answers["lambda"] = [{**row, "vcpus": 7.0} for row in rows(2.0)]
     assert states(refreshed(source, now=FRIDAY)) == {"lambda": ("unchanged", 3, "2026-11-10")}
+    with PriceStore() as store:
+        [kept] = store.current()
+        assert {offer.vcpus for offer in kept.offers} == {7.0}
+        assert len(list(store.past())) == 3
 
 
 def test_what_another_version_kept_is_read_again(monkeypatch):
@@ -255,6 +275,60 @@ def test_what_is_asked_for_besides_offers_fails_by_itself(monkeypatch):
     [attempt] = refreshed(source, sources=["rates"])
     assert (attempt.source, attempt.state) == ("rates", "kept")
     assert attempt.reason == "Reading it failed inside outlay: KeyError: 'rate'"
+
+
+def test_exchange_rates_come_first(monkeypatch):
+    order = []
+
+    def rates(downloader: object, now: str) -> Attempt:
+        time.sleep(0.2)
+        order.append("rates")
+        raise ProviderError("No rates today.")
+
+    monkeypatch.setattr(refresh, "all_besides", lambda: {"rates": rates})
+    source = StandIn(answers={"lambda": lambda: order.append("lambda") or rows(2.0)})
+    refreshed(source, sources=["stand-in", "rates"])
+    assert order == ["rates", "lambda"]
+
+
+def test_nobody_waits_long_for_what_is_asked_besides(monkeypatch):
+    gate = threading.Event()
+
+    def hangs(*_: object) -> Attempt:
+        gate.wait(60)
+        raise ProviderError("Too late.")
+
+    monkeypatch.setattr(refresh, "all_besides", lambda: {"rates": hangs, "spot-advisor": hangs})
+    monkeypatch.setattr(refresh, "ANSWER_S", 0.3)
+    monkeypatch.setattr(refresh, "_RATES_S", 0.2)
+    source = StandIn(answers={"lambda": rows(2.0)})
+    source.new_providers = hangs  # the list of all clouds hangs, too
+    started_s = time.monotonic()
+    attempts = refreshed(source, sources=["stand-in", "rates", "spot-advisor"])
+    gate.set()
+    assert time.monotonic() - started_s < 5
+    assert [(one.source, one.state, one.reason) for one in attempts] == [
+        ("stand-in", "fresh", None),
+        ("rates", "kept", "No answer within 0 s."),
+        ("spot-advisor", "kept", "No answer within 0 s."),
+    ]
+
+
+def test_the_same_file_at_another_exchange_rate_keeps_its_day():
+    class Converted(StandIn):
+        usd_per_eur = 1.1
+
+        def ask(self, provider: str, downloader: Any, known: Validators | None) -> Reply:
+            price_usd = 2.0 * self.usd_per_eur
+            reply = super().ask(provider, downloader, None)
+            return replace(reply, data=json.dumps(rows(price_usd)).encode(), is_same=bool(known))
+
+    source = Converted(answers={"lambda": rows(2.0)})
+    assert states(refreshed(source)) == {"lambda": ("fresh", 3, "2026-11-10")}
+    source.usd_per_eur = 1.2
+    assert states(refreshed(source, now=FRIDAY)) == {"lambda": ("fresh", 3, "2026-11-10")}
+    # 2.00 EUR at 1.2 USD
+    assert kept_prices() == {("stand-in", "lambda"): pytest.approx(2.4)}
 
 
 def test_a_refresh_that_was_overtaken_keeps_the_newer_prices():
@@ -425,13 +499,13 @@ def test_a_name_that_all_sources_answer_with_nothing_is_not_known():
         assert store.attempts() == []
 
 
-def test_a_name_that_could_not_be_asked_about_is_a_failure_and_not_kept():
+def test_a_name_that_could_not_be_asked_about_is_not_known_and_says_why():
     first, second = two()
     first.takes_any_provider = second.takes_any_provider = True
     second.unlisted = ("newcloud",)
     second.answers["newcloud"] = FAILURES["known"]
-    [attempt] = refreshed(first, second, providers=["newcloud"])
-    assert (attempt.source, attempt.state) == ("gpuhunt", "kept")
+    with pytest.raises(NotKnown, match="It has trouble"):
+        refreshed(first, second, providers=["newcloud"])
     with PriceStore() as store:
         assert store.attempts() == []
 
@@ -536,6 +610,15 @@ def test_a_source_that_says_its_list_is_of_today_dates_the_same_prices_anew():
         assert {one.as_of for one in kept.offers} == {"2026-11-12"}
         assert kept.fetched_at == FRIDAY
         assert len(list(store.past())) == 3
+
+
+def test_a_provider_that_answers_itself_has_prices_of_the_day_it_is_asked():
+    source = StandIn(answers={"lambda": rows(2.0)}, has_etag=False, is_live=True)
+    refreshed(source)
+    assert states(refreshed(source, now=FRIDAY)) == {"lambda": ("unchanged", 3, "2026-11-13")}
+    with PriceStore() as store:
+        [kept] = store.current()
+        assert {one.as_of for one in kept.offers} == {"2026-11-13"}
 
 
 def test_a_source_that_goes_back_to_older_prices_is_followed_and_they_keep_their_day():

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -174,9 +175,32 @@ def test_a_file_nobody_renewed_keeps_its_age(monkeypatch: pytest.MonkeyPatch) ->
     }
     monkeypatch.setattr(skypilot, "rows_of", lambda _: [known])
     assert CATALOGUE.ask("do", shelf, None) == replace(reply, modified="2025-01-02")
-    assert CATALOGUE.ask("do", Shelf({address: data + b"\n"}), None) == Reply(
-        data=data + b"\n", address=address
-    )
+    other = CATALOGUE.ask("do", Shelf({address: data + b"\n"}), reply.validators)
+    assert other is not None
+    assert (other.modified, other.is_same) == ("", False)
+    again = CATALOGUE.ask("do", shelf, reply.validators)
+    assert again is not None
+    assert again.is_same
+
+
+def test_a_list_in_euros_is_read_again_when_there_are_newer_rates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Validators | None] = []
+
+    class Asked(Shelf):
+        def get(self, address: str, known: Validators | None = None, **how: Any) -> Reply:
+            asked.append(known)
+            return super().get(address, known, **how)
+
+    shelf = Asked({f"{ADDRESS}/v8/seeweb/vms.csv": file_of("seeweb")})
+    first = SkyPilotCatalogue(rate_day="2026-08-21").ask("seeweb", shelf, None)
+    assert first is not None
+    SkyPilotCatalogue(rate_day="2026-08-21").ask("seeweb", shelf, first.validators)
+    newer = SkyPilotCatalogue(rate_day="2026-10-30").ask("seeweb", shelf, first.validators)
+    assert asked == [None, first.validators, None]
+    assert newer is not None
+    assert newer.is_same
 
 
 # --- real rows ---

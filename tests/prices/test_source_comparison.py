@@ -58,6 +58,7 @@ def test_a_list_of_one_s_own_goes_first():
     (machine,) = compare_sources([says("skypilot", other), says("own", own)], [own]).machines
     assert sources_of(machine) == [("own", True), ("skypilot", False)]
     assert machine.why == "your own list goes first"
+    assert machine.doubts == ()
 
 
 def test_the_bundled_snapshot_is_one_more_column_and_no_disagreement():

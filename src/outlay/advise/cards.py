@@ -95,6 +95,12 @@ def electricity_usd_per_kwh(country: str) -> tuple[Uncertain, Fact]:
 
 Condition = Literal["new", "used"]
 LEFTOVER = "leftover stock"
+ASKED = {
+    "asking price of one listing": "asking_price_least",
+    "asking prices of three listings": "asking_prices_least",
+}
+"""How the note of a price says that sellers ask it, and nobody is known to have paid it; by the
+assumption that says how much less such cards were to be had for."""
 _DAYS_IN_MONTH = 365 / 12
 
 
@@ -127,13 +133,20 @@ class CardForSale:
 
     @property
     def price_usd(self) -> Estimate:
-        """What it may cost today: as listed, further apart the longer ago that is."""
+        """What it may cost today: as listed, further apart the longer ago that is; where only
+        asking prices are known, down to what such cards were to be had for."""
         drift, years = assumption_range("card_price_drift_per_year"), self.age_months / 12
         return Estimate(
-            low=self.listed_usd * drift.low**years,
+            low=self.listed_usd * self._least_asked * drift.low**years,
             likely=self.listed_usd,
             high=self.listed_usd * drift.high**years,
         )
+
+    @property
+    def _least_asked(self) -> float:
+        """What is paid of a price at least, by how far its note says that it is only asked."""
+        least = (assumption_number(name) for words, name in ASKED.items() if words in self.note)
+        return next(least, 1.0)
 
     @property
     def in_a_desktop(self) -> str | None:

@@ -20,6 +20,7 @@ COMMANDS = {
     "init": "Write a commented workload file to start from.",
     "offers": "List offers: filter by GPU, provider, region, price.",
     "prices": "Refresh prices, compare sources, look back, and be told when one falls.",
+    "check": "Show what is installed, which price sources answer, and how old prices are.",
     "gpus": "List GPUs and what is known about them, with sources.",
     "predict": "Predict step time and memory of a training step on GPUs.",
     "calibrate": (

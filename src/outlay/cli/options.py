@@ -191,7 +191,7 @@ def prices_of(choice: str, as_of: str | None = None, trust: str | None = None) -
 
 def _book_of(choice: str, as_of: str | None) -> PriceBook:
     if as_of is not None:
-        if choice == "bundled" and _is_typed("prices"):
+        if choice == "bundled" and is_typed("prices"):
             raise click.UsageError("--as-of and --prices bundled exclude each other: give one.")
         from outlay.prices.past_books import past_prices
 
@@ -205,7 +205,7 @@ def _book_of(choice: str, as_of: str | None) -> PriceBook:
     return current_prices(today(), warn)
 
 
-def _is_typed(option: str) -> bool:
+def is_typed(option: str) -> bool:
     """Whether an option stands on the command line, not in the environment."""
     source = click.get_current_context().get_parameter_source(option)
     return source is click.core.ParameterSource.COMMANDLINE

@@ -10,6 +10,7 @@ import click
 
 from outlay.cli.options import (
     as_of_option,
+    is_typed,
     json_option,
     learned_calibration,
     length_option,
@@ -112,7 +113,7 @@ def command(
         raise click.UsageError(f"{other} and --as-of exclude each other: give one.")
     if refresh and prices == "bundled":
         raise click.UsageError("--refresh and --prices bundled exclude each other: give one.")
-    if alert_below is None and (every is not None or notify):
+    if alert_below is None and (every is not None or is_typed("notify")):
         raise click.UsageError("--every and --notify go with --alert-below.")
 
     def newest() -> PriceBook:

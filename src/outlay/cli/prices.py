@@ -44,14 +44,14 @@ def command() -> None:
 
 @command.command("refresh")
 @click.option(
-    "--provider", "providers", multiple=True, metavar="NAME", help="Only this one. Any number."
+    "--provider", "providers", multiple=True, metavar="NAME", help="Only this provider. Any number."
 )
 @click.option(
     "--source",
     "sources",
     multiple=True,
     metavar="NAME",
-    help="Ask only this one: skypilot, gpuhunt, vast. Any number.",
+    help="Only this source: skypilot, gpuhunt, vast, spot-advisor, rates. Any number.",
 )
 @click.option(
     "--accept", is_flag=True, help="Take a list that has shrunk or moved too far to be believed."
@@ -69,7 +69,9 @@ def refresh(
 
     Each source is asked about each provider it has. Where one does not answer, or gives what
     cannot be believed, the last good prices stay and the table says why. No account is needed; a
-    provider that asks for a key is asked where its own tool's variable is set.
+    provider that asks for a key is asked where its own tool's variable is set. Also renewed: how
+    often AWS takes spot machines away (spot-advisor), and exchange rates (rates). docs/prices.md
+    has every source and every check.
 
     \b
     Example:
@@ -103,7 +105,10 @@ def _refreshed(
     from outlay.prices.refresh import RefreshInterrupted, refresh_prices
 
     if offline or is_offline():
-        raise ProviderError("Prices were not refreshed: outlay is offline and asks nobody.")
+        raise ProviderError(
+            "Prices were not refreshed: outlay is offline and asks nobody.",
+            fix="Leave out --offline, and unset OUTLAY_OFFLINE.",
+        )
     with PriceStore() as store:
         aside = store.put_damaged_aside()
         if aside is not None:
@@ -157,9 +162,10 @@ def compare(
 ) -> None:
     """Compare what sources say a GPU costs, machine by machine.
 
-    A row for each source that lists the machine, the price that a plan takes first, with its day
-    and how far the others are from it. Those farthest apart come first; what only one source lists
-    is counted.
+    Each machine has a row for every source that lists it: first the price that a plan takes, then
+    the others, with their day and by how much they differ from it. Machines whose sources are
+    farthest apart come first; those that only one source lists are counted at the end. `bundled` is
+    the snapshot that comes with outlay.
 
     \b
     Example:
@@ -211,8 +217,9 @@ def history_command(
 ) -> None:
     """Show what a GPU-hour cost, and whether now is a good time.
 
-    The bundled months from 2022-07 to 2026-08 and every refresh kept here since: on demand and as
-    spot, the cheapest and the middle, by provider. Prices are those of a machine over its GPUs.
+    From the months that come with outlay (2022-07 to 2026-08) and every refresh on this machine
+    since: on demand and as spot, the cheapest price and the middle one, by provider. A GPU-hour is
+    the price of a machine divided by its GPUs.
 
     \b
     Example:
@@ -289,7 +296,9 @@ def _print_history(
     metavar="DAY",
     help="A day, or a time where there were several refreshes: 2026-11-16T20:15:00Z.",
 )
-@click.option("--until", default="", metavar="DAY", help="Up to this day.")
+@click.option(
+    "--until", default="", metavar="DAY", help="The prices of this day in place of today's."
+)
 @click.option("--provider", default="", metavar="NAME", help="Only this provider.")
 @click.option("--gpu", default="", metavar="NAME", help="Only this GPU.")
 @click.option(
@@ -314,8 +323,9 @@ def changes_command(
 ) -> None:
     """List what became dearer, cheaper, new or gone since a day.
 
-    Prices as they are now are compared with the last ones kept at that day; where none were kept,
-    with the bundled snapshot or the first refresh after it, which is said.
+    Today's prices are compared with those that a refresh on this machine had brought by that day.
+    Where none had, with the snapshot that comes with outlay, or with the first refresh after that
+    day; a line below the table says which.
 
     \b
     Example:
@@ -492,10 +502,11 @@ def watch(
 ) -> int:
     """Be told when a GPU costs less than so much an hour.
 
-    Refreshes prices and looks. Where an offer is below the price, prints it, sends a message and
-    exits with 0; where none is, exits with 3, or looks again with --every. Prices are of one GPU of
-    the machine. What is doubtful about its price is left out. A message of the same offer is sent
-    again only where it has become cheaper, or after a day, so that it suits cron.
+    Refreshes prices, then looks: where an offer costs less, it is printed, a message is sent
+    (--notify), and the command exits with 0; where none does, it exits with 3, or looks again
+    (--every). Prices are of one GPU of the machine. Offers whose price is doubtful (a caution) are
+    left out. A second message of the same offer is sent only when it has become cheaper, or a day
+    later: the command can run from cron every few minutes.
 
     \b
     Example:
@@ -621,9 +632,9 @@ def import_command(
 ) -> None:
     """Take price lists of your own: offers, agreed discounts, cards, parts, exchange rates.
 
-    Which of these FILE is, its columns say (CSV), or its tables (TOML). It is checked and kept
-    whole, or not at all, in the place of a list of the same name; every command then works with
-    it. Your own offers go before all other prices.
+    The columns of FILE (CSV) or its tables (TOML) say which of these it is. It is checked, and kept
+    whole or not at all; a list of the same name is replaced. Every command works with it from then
+    on, and your own offers go before all other prices.
 
     \b
     Example:

@@ -9,7 +9,7 @@ from outlay.cli.options import print_document
 NAMES = (
     "workload", "plan", "vary", "diff", "build", "advise", "offers",
     "prices-refresh", "prices-compare", "prices-history", "prices-changes", "prices-watch",
-    "prices-import",
+    "prices-import", "check",
     "gpus", "predict", "calibrate", "fit", "host", "trace", "profiles", "measurement", "batches",
 )  # fmt: skip
 

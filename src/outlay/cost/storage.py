@@ -244,9 +244,19 @@ def _host_traffic(workload: Workload, site: _Site) -> Iterator[Line | UnpricedIt
     host, name = site.offer.host, site.terms(site.offer.provider).name
     if host is None:
         return
-    for pull in _pulls(workload, site):
+    for pull in (*_pulls(workload, site), *_prepared_from_outside(workload, site)):
         if pull.destination == site.machine and pull.origin != site.machine:
             yield _into_host(pull, host.download_usd_per_byte, site.offer, name)
+
+
+def _prepared_from_outside(workload: Workload, site: _Site) -> Iterator[_Pull]:
+    """Data whose time to fetch is in the time to prepare it: it comes in all the same."""
+    data, route = workload.data, site.route
+    fetched = route.fetched_from is not None or route.copied_by
+    if data.at != "internet" or not data.size_bytes or fetched:
+        return
+    times = site.run.sessions + site.run.interruptions if data.prepared_each_session else 1.0
+    yield _pull(route.origin, site.machine, "dataset", data.size_bytes * times)
 
 
 def _host_disk_lines(workload: Workload, site: _Site) -> Iterator[Line | UnpricedItem]:

@@ -75,18 +75,30 @@ class _Spelling:
 
 
 def find_gpu(spelling: str, provider: str | None = None) -> GpuMatch:
-    """The GPU a spelling means, as `provider` would mean it where one is given."""
-    for meanings in _readings(spelling, provider):
-        candidates = _all_of(meanings)
-        if candidates:
-            name = candidates[0].name if len(candidates) == 1 else meanings[0]
-            return GpuMatch(spelling=spelling, meaning=name, candidates=candidates)
+    """The GPU a spelling means, as `provider` would mean it where one is given.
+
+    Raises `NotKnown`, with the nearest names, where nobody knows it.
+    """
+    found = gpu_match(spelling, provider)
+    if found is not None:
+        return found
     raise NotKnown(
         "GPU",
         spelling,
         _all_names(),
         fix="`outlay gpus` lists every GPU in the table.",
     )
+
+
+def gpu_match(spelling: str, provider: str | None = None) -> GpuMatch | None:
+    """As `find_gpu`; None where nobody knows it. Price lists have thousands of names: looking for
+    the nearest ones takes a thousand times as long."""
+    for meanings in _readings(spelling, provider):
+        candidates = _all_of(meanings)
+        if candidates:
+            name = candidates[0].name if len(candidates) == 1 else meanings[0]
+            return GpuMatch(spelling=spelling, meaning=name, candidates=candidates)
+    return None
 
 
 def _readings(spelling: str, provider: str | None) -> Iterator[tuple[str, ...]]:

@@ -39,6 +39,7 @@ from outlay.offers.offer import (
     Tenancy,
     refuse_duplicates,
 )
+from outlay.offers.places import HOME, route_to_anywhere
 from outlay.offers.price_book import PriceBook
 from outlay.offers.terms import as_known_provider, known_provider, terms_of
 from outlay.uncertainty import Array, Estimate
@@ -46,6 +47,7 @@ from outlay.units import DAY_S, GIB, HOUR_S, MINUTE_S, MONTH_S, YEAR_S
 from outlay.workload.workload import (
     FREE_SOURCES,
     WITH_THE_RUN,
+    Dataset,
     Quote,
     Selection,
     Workload,
@@ -57,7 +59,6 @@ _ROUNDED = 1.001
 """What a price by the hour may be off for its rounding."""
 PROVIDER = "own"
 """What machines of one's own have for a provider."""
-_HOME = "home"
 _STRAYS = 2.0
 """How many times shorter than likely a run may be, or how much more often data be fetched."""
 _TENANCIES: tuple[Tenancy, ...] = ("on-demand", "spot")
@@ -193,14 +194,21 @@ def _host_needs(workload: ById[Workload]) -> HostNeeds:
     places |= {at for item in asked.stored for at in (item.at, *item.also_at)}
     elsewhere = places - {WITH_THE_RUN, *FREE_SOURCES}
     return HostNeeds(
-        download=bool(size_bytes and {data.at, data.kept_at} - {WITH_THE_RUN, _HOME})
-        and data.download_bytes_per_s is None,
+        download=data.download_bytes_per_s is None and _comes_from_elsewhere(data),
         fetched_bytes=size_bytes + sum(item.pulled_bytes for item in asked.stored),
         results_bytes=data.results_bytes + (_kept_bytes(asked, anywhere=True) if elsewhere else 0),
         kept_bytes=_kept_bytes(asked, anywhere=False),
         most_kept_bytes=_kept_bytes(asked, anywhere=True),
         region=bool(asked.consider.regions or asked.leave_out.regions)
         or any(":" in place for place in elsewhere),
+    )
+
+
+def _comes_from_elsewhere(data: Dataset) -> bool:
+    """Whether machines fetch data, or have it copied to them, from elsewhere than home."""
+    route = route_to_anywhere(data)
+    return route.fetched_from not in (None, HOME) or (
+        bool(route.copied_by) and route.origin != HOME
     )
 
 

@@ -75,7 +75,10 @@ def offers_on(listed_offers: Sequence[Offer], today: str, as_of: str) -> tuple[O
         _doubted_by_list_price(offer, listed_by.get(offer.provider, ()), known) for offer in current
     )
     besides = (
-        _offer(row) for row in listed if not _is_in_snapshot(row, sold_by.get(row["provider"], ()))
+        _offer(row)
+        for row in listed
+        if not _is_in_snapshot(row, sold := sold_by.get(row["provider"], ()))
+        and not _is_overtaken(row, sold)
     )
     moved = (_doubted_by_moves(offer, moves) for offer in (*compared, *besides))
     seen = (doubted_by_age(offer, today, as_of) for offer in moved)
@@ -288,6 +291,21 @@ def _is_in_snapshot(row: Mapping[str, str], snapshot: Iterable[Offer]) -> bool:
         and offer.region in ("any", row["region"])
         and _is_same(float(row["price_usd_hour"]), offer.price_usd_per_hour or 0.0)
         for offer in snapshot
+    )
+
+
+def _is_overtaken(row: Mapping[str, str], offers: Iterable[Offer]) -> bool:
+    """Whether prices that were refreshed since have what a list price was a correction of, by its
+    name or, from a source with names of its own, by its GPUs."""
+    return bool(row["supersedes"]) and any(
+        offer.price_usd_per_hour is not None
+        and offer.as_of >= row["as_of"]
+        and _covers(row["region"], offer.region)
+        and (
+            fnmatchcase(offer.instance, row["supersedes"])
+            or (offer.gpu, offer.gpus) == (row["gpu"], int(row["gpus"]))
+        )
+        for offer in offers
     )
 
 

@@ -344,4 +344,4 @@ def _age(book: PriceBook, today: str) -> str:
     if not today:
         return ""
     days = days_between(book.as_of, today)
-    return f" ({days} days old)"
+    return f" ({days} day{'s' * (days != 1)} old)"

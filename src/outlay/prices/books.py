@@ -139,8 +139,9 @@ def chosen_lists(
 ) -> tuple[dict[str, ProviderPrices], dict[str, list[ProviderPrices]]]:
     """The list to work with of each provider, and what further sources say of it.
 
-    The newest; of those that are at most a week older, the preferred source's (`PREFERRED`). A
-    provider whose bundled offers are newer has no list.
+    The newest; of those that are at most a week older, the preferred source's (`PREFERRED`). One
+    that has only GPUs which outlay does not know goes behind all that has others. A provider whose
+    bundled offers are newer has no list.
     """
     by_provider: dict[str, list[ProviderPrices]] = {}
     for prices in lists:
@@ -149,9 +150,9 @@ def chosen_lists(
     bundled = _bundled_days()
     chosen, second = {}, {}
     for provider, found in by_provider.items():
-        best = most_preferred(found)
+        best = most_preferred([prices for prices in found if prices.offers] or found)
         second[provider] = [prices for prices in found if prices is not best]
-        if best.as_of < bundled.get(provider, ""):
+        if best.as_of < bundled.get(provider, "") or (provider in bundled and not best.offers):
             second[provider] = found
         else:
             chosen[provider] = best
@@ -206,13 +207,16 @@ def _with_own_lists(book: PriceBook, today: str) -> PriceBook:
     days = {offer.provider: offer.as_of for offer in own}
     bundled = _bundled_days() if book.kind == "bundled" else {}
     return replace(
-        book,
+        book,  # with its own day: a new quote makes no list of others' prices older or newer
         name=f"{book.name}, with your own price lists",
         kind="refreshed",
-        as_of=max(book.as_of, *days.values()) if days else book.as_of,
         listed=priced,
-        freshness={**bundled, **book.freshness, **days},
-        confirmed={**dict.fromkeys(bundled, book.as_of), **book.confirmed, **days},
+        freshness={**days, **bundled, **book.freshness},
+        confirmed={
+            **dict.fromkeys(days, today),  # they hold, and nobody could renew them
+            **dict.fromkeys(bundled, book.as_of),
+            **book.confirmed,
+        },
         unknown=(*book.unknown, *unknown),
         _seen={},
     )

@@ -16,15 +16,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from statistics import median
 from typing import TypeVar
 
-from outlay.errors import NotKnown
-from outlay.hardware.gpu_names import find_gpu
+from outlay.hardware.gpu_names import gpu_match
 from outlay.offers.catalog import GpuFilter, doubt_kinds
 from outlay.offers.offer import BEFORE, Offer, OtherPrice
 from outlay.prices.price_list import PriceList
@@ -45,8 +44,9 @@ _MOST_GONE = Fraction(1, 3)
 MOVED_FACTOR = 4.0
 """Times or a part of the last good price from which a price is no change but a mistake.
 
-Source: monthly on-demand prices from 2022-07 to 2026-08 (docs/prices.md): of 18,982 pairs a month
-apart 6 moved so far, all of them auction floors or mistakes, and of 8,646 a year apart none.
+Source: monthly on-demand prices from 2022-07 to 2026-08 (docs/prices.md): of 9,576 pairs a month
+apart, in lists renewed in between, 5 moved so far, four auction floors and a mistake; of 6,429 a
+year apart none.
 """
 _FAR_FROM_LAST = "more than 4 times or less than a quarter of the last good ones"
 _LONGEST_REASON = 120
@@ -95,12 +95,13 @@ def refusal(
 ) -> str | None:
     """Why a reply is refused whole, in plain words with figures; None where it is taken.
 
-    More than a tenth of its rows fail (cannot be read, or cost many times what they did), or a
-    third of the machine types that were there have vanished. `before`: the last good offers of the
-    same source and provider, else the bundled ones; none of them where the user takes what shrank
-    or moved (`--accept`), and then only a reply that cannot be read or is empty is refused.
-    `is_market`: hosts come and go, so that GPUs are counted in their place. `is_first`: nothing of
-    the source was kept before, and what the bundled snapshot had may have gone long since.
+    More than a tenth of its rows fail (cannot be read, or cost many times what they did; spot by
+    its share of on-demand), or a third of the machine types that were there have vanished.
+    `before`: the last good offers of the same source and provider, else the bundled ones; none of
+    them where the user takes what shrank or moved (`--accept`), and then only a reply that cannot
+    be read or is empty is refused. `is_market`: hosts come and go, so that GPUs are counted in
+    their place. `is_first`: nothing of the source was kept before, and what the bundled snapshot
+    had may have gone long since.
 
     One row never condemns a list of several: of three rows with one that fails the other two are
     kept, and likewise one machine type that is gone. A list without any machine is always refused.
@@ -108,16 +109,17 @@ def refusal(
     listed = (*prices.offers, *prices.unknown)
     if not listed:
         return _nothing_listed(read, before)
-    gone_from = () if is_first else before
-    return _too_many_fail(read, prices.offers, before) or _too_much_gone(
-        listed, gone_from, is_market
+    return (
+        _too_many_fail(read, prices.offers, before)
+        or _too_many_spots_moved(prices.offers, before)
+        or _too_much_gone(prices, () if is_first else before, is_market)
     )
 
 
 def _nothing_listed(read: ReadListings, before: Sequence[Offer]) -> str:
     failed = f", and {len(read.failed):,} rows cannot be read{_first(read)}" * bool(read.failed)
     there = f" where {len(before):,} offers were" * bool(before)
-    return f"The reply lists no machine with a GPU{there}{failed}: ask again later."
+    return f"The reply lists no machine with a GPU and a price{there}{failed}: ask again later."
 
 
 def _first(read: ReadListings) -> str:
@@ -130,11 +132,8 @@ def _too_many_fail(
 ) -> str | None:
     """Rows that cannot be read, and of the others as many as there are prices that moved."""
     rows, unread = max(read.rows, len(read.failed), 1), len(read.failed)
-    last = {
-        offer.identity: usd for offer in before if (usd := _last_good(offer).price_usd_per_hour)
-    }
-    known = [offer for offer in offers if offer.identity in last]
-    moved = [offer for offer in known if _is_lost(offer, last[offer.identity])]
+    known = list(_with_last_usd(offers, _LastOffers(before)))
+    moved = [offer for offer, last_usd in known if _is_lost(offer, last_usd)]
     unread_share, moved_share = Fraction(unread, rows), Fraction(len(moved), max(len(known), 1))
     is_one_of_several = unread + len(moved) < 2 and rows > 1
     if unread_share + (1 - unread_share) * moved_share <= _MOST_FAILING or is_one_of_several:
@@ -152,23 +151,56 @@ def _too_many_fail(
     return f"More than a tenth of what {provider} lists fails: {found}; {fix}"
 
 
+def _with_last_usd(offers: Iterable[Offer], before: _LastOffers) -> Iterator[tuple[Offer, float]]:
+    """Offers that had an on-demand price before, with the last good one."""
+    for offer in offers:
+        last = before.of(offer)
+        usd = None if last is None else _last_good(last).price_usd_per_hour
+        if usd:
+            yield offer, usd
+
+
 def _is_lost(offer: Offer, last_usd: float) -> bool:
     """Whether an on-demand price is gone, or is many times or a small part of the last one."""
     return offer.price_usd_per_hour is None or _has_moved(offer.price_usd_per_hour, last_usd)
 
 
-def _too_much_gone(listed: Sequence[Offer], before: Sequence[Offer], is_market: bool) -> str | None:
-    """Machine types, or rows of the list; of a marketplace kinds of GPU."""
+def _too_many_spots_moved(offers: Sequence[Offer], before: Sequence[Offer]) -> str | None:
+    """Spot prices that are not what they were; one that is gone is no mistake: RunPod's all went.
+
+    Source: SkyPilot's lists of AWS of 2026-03-31 and 2026-08-22: 3 of 707 moved so far.
+    """
+    last = _LastOffers(before)
+    pairs = [(offer, _last_good(found)) for offer in offers if (found := last.of(offer))]
+    known = [pair for pair in pairs if pair[0].spot_usd_per_hour and pair[1].spot_usd_per_hour]
+    moved = sum(_has_spot_moved(offer, good) for offer, good in known)
+    if moved < 2 or moved <= _MOST_FAILING * len(known):
+        return None
+    provider = _provider(offers, before)
+    fix = _accepting(provider, "these are its prices")
+    words = f"{moved:,} of {len(known):,} spot prices are, beside on-demand, {_FAR_FROM_LAST}"
+    return f"More than a tenth of what {provider} lists fails: {words}; {fix}"
+
+
+def _too_much_gone(prices: PriceList, before: Sequence[Offer], is_market: bool) -> str | None:
+    """Machine types, or rows of the list; of a marketplace kinds of GPU.
+
+    A type whose GPU is now called what nobody knows is gone, too: no plan could use its price.
+    """
     if not before:
         return None
+    listed = (*prices.offers, *prices.unknown)
     provider, noun = _provider(listed, before), "kinds of GPU" if is_market else "machine types"
     name = (lambda offer: gpu_kind(offer.gpu)) if is_market else (lambda offer: offer.instance)
     were = {name(offer) for offer in before}
-    gone = were - {name(offer) for offer in listed}
+    gone = were - {name(offer) for offer in prices.offers}
     fix = _accepting(provider, "it really sells so much less")
     if len(gone) >= _MOST_GONE * len(were) and (len(gone) > 1 or len(gone) == len(were)):
+        strange = [offer.gpu for offer in prices.unknown if name(offer) in gone]
+        now = f", {len(strange):,} with a GPU that nobody knows ({strange[0]})" if strange else ""
         return (
-            f"{len(gone):,} of {len(were):,} {noun} of {provider} are gone, a third or more; {fix}"
+            f"{len(gone):,} of {len(were):,} {noun} of {provider} are gone{now}, a third or more; "
+            f"{fix}"
         )
     rows, rows_before = (sum(offer.zones for offer in some) for some in (listed, before))
     if is_market or rows_before - rows < max(_MOST_GONE * rows_before, Fraction(2)):
@@ -194,21 +226,78 @@ def doubted_by_past(offers: Sequence[Offer], before: Sequence[Offer]) -> tuple[O
 
     `outlier`, `spot outlier`: many times or a small part of the last good price, which is kept
     with the offer (`other_prices`, source `before`). `price gone`: no on-demand price any more.
-    `listed twice`: at different prices. `per GPU or per machine`: beside the provider's other sizes
-    the price is that of one GPU, or was multiplied twice.
+    `count differs`, `GPU differs`: the machine had another number of GPUs, or another GPU. `listed
+    twice`: at different prices. `per GPU or per machine`: beside the provider's other sizes the
+    price is that of one GPU, or was multiplied twice.
     """
-    last = {offer.identity: offer for offer in before}
+    last = _LastOffers(before)
     twice, sizes = _listed_twice(offers), _odd_sizes(offers)
     return tuple(
         _with_words(
-            _held_against(offer, last.get(offer.identity)),
+            _held_against(offer, last.of(offer)),
             [
+                *last.other_machine(offer),
                 *(["listed twice"] if offer.identity in twice else []),
                 *(["per GPU or per machine"] if id(offer) in sizes else []),
             ],
         )
         for offer in offers
     )
+
+
+class _LastOffers:
+    """The last good offers, to be found by those of a new list.
+
+    What costs the same in every region of its provider is one offer for `any` of them, and one for
+    each as soon as one of them differs: neither makes its prices new.
+    """
+
+    def __init__(self, offers: Sequence[Offer]) -> None:
+        self._by_identity = {offer.identity: offer for offer in offers}
+        self._by_instance = _groups(offers, lambda offer: (offer.provider, offer.instance))
+
+    def of(self, offer: Offer) -> Offer | None:
+        """What an offer was: the same, or that for all regions; else the same machine in the
+        region whose price is nearest, without its spot price, which every place has its own of."""
+        same = self._by_identity.get(offer.identity) or self._by_identity.get(
+            (offer.provider, offer.instance, "any")
+        )
+        if same is not None or not offer.price_usd_per_hour:
+            return same
+        elsewhere = [
+            other for other in self._of_instance(offer) if _last_good(other).price_usd_per_hour
+        ]
+        nearest = min(elsewhere, key=lambda other: _moved_by(offer, other), default=None)
+        return None if nearest is None else _without_spot(nearest)
+
+    def other_machine(self, offer: Offer) -> list[str]:
+        """Whether a machine had another number of GPUs before, or another GPU; what was doubted
+        for that then is doubted as long as it stands there."""
+        figures: dict[str, Callable[[Offer], object]] = {
+            "count differs": _whole_gpus,
+            "GPU differs": lambda other: gpu_kind(other.gpu),
+        }
+        return [word for word, figure in figures.items() if self._differs(offer, word, figure)]
+
+    def _differs(self, offer: Offer, word: str, figure: Callable[[Offer], object]) -> bool:
+        before = self._of_instance(offer)
+        sound = {figure(other) for other in before if word not in _words(other)}
+        doubted = {figure(other) for other in before if word in _words(other)}
+        return figure(offer) not in sound if sound else figure(offer) in doubted
+
+    def _of_instance(self, offer: Offer) -> Sequence[Offer]:
+        return self._by_instance.get((offer.provider, offer.instance), ())
+
+
+def _moved_by(offer: Offer, last: Offer) -> float:
+    """How far an on-demand price is from a last good one, as a factor above 1."""
+    usd, last_usd = offer.price_usd_per_hour or 0.0, _last_good(last).price_usd_per_hour or 1.0
+    return max(usd / last_usd, last_usd / usd)
+
+
+def _without_spot(offer: Offer) -> Offer:
+    kept = tuple(replace(price, spot_usd_per_hour=None) for price in offer.other_prices)
+    return replace(offer, spot_usd_per_hour=None, other_prices=kept)
 
 
 def _held_against(offer: Offer, last: Offer | None) -> Offer:
@@ -331,11 +420,11 @@ def doubted_by_others(
 def gpu_kind(name: str) -> str:
     """The GPU that a price is compared by: forms that cost alike are one, an open form is the
     slowest; the name itself where nobody knows it."""
-    try:
-        own, whole = find_gpu(name).gpu, find_gpu(_FORM.sub("", name)).gpu
-    except NotKnown:
+    own, whole = gpu_match(name), gpu_match(_FORM.sub("", name))
+    if own is None or whole is None:
         return name
-    return whole.name if own.memory_bytes_per_s <= _ALIKE * whole.memory_bytes_per_s else own.name
+    alike = own.gpu.memory_bytes_per_s <= _ALIKE * whole.gpu.memory_bytes_per_s
+    return whole.gpu.name if alike else own.gpu.name
 
 
 @cache
@@ -670,6 +759,8 @@ def _compared(row: _Row, book: Mapping[tuple[str, str, str], Offer]) -> Compared
     ordered = sorted(row, key=lambda item: item[1] is not used)
     first = ordered[0][1]
     others = [other for listed, other in ordered[1:] if listed.source != BUNDLED]
+    if ordered[0][0].source == OWN:  # what one was promised is held against nobody's price
+        others = []
     words = {word: None for other in others for word in disagreement(first, other)}
     prices = tuple(
         SourcePrice(

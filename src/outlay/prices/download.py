@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from http import HTTPStatus
 from http.client import IncompleteRead
 from pathlib import Path
@@ -43,7 +44,7 @@ from urllib3.exceptions import (
 )
 
 from outlay.errors import ProviderError
-from outlay.prices.sources import Reply, Validators
+from outlay.prices.sources import BadReply, Reply, Validators
 from outlay.units import MIB
 
 LARGEST_BYTES = 64 * MIB
@@ -152,24 +153,41 @@ class _Question:
         return self.ends_at - time.monotonic()
 
     def error(self, why: str, fix: str = "") -> ProviderError:
+        """Nobody answered, or with a refusal."""
         return _no_prices(redacted(self.address), why, fix or "Try again later.")
+
+    def bad_reply(self, why: str, fix: str = "") -> BadReply:
+        """Something came that is no whole list."""
+        return _bad_reply(redacted(self.address), why, fix or "Try again later.")
 
 
 def _no_prices(address: str, why: str, fix: str) -> ProviderError:
     return ProviderError(f"{address} gave no prices.", why=why, fix=fix)
 
 
+def _bad_reply(address: str, why: str, fix: str) -> BadReply:
+    return BadReply(f"{address} gave no prices.", why=why, fix=fix)
+
+
 class _Passing(Exception):
     """Something that may be gone at the next attempt."""
 
-    def __init__(self, error: ProviderError, wait_s: float | None = None) -> None:
+    def __init__(
+        self, error: ProviderError, wait_s: float | None = None, *, unreached: str = ""
+    ) -> None:
         self.error = error
         self.wait_s = wait_s
         """What the server asks to wait; None where it does not say."""
+        self.unreached = unreached
+        """The host that could not even be connected to."""
 
 
 class HttpDownloader:
-    """The downloader that asks the network; safe in several threads at once."""
+    """The downloader that asks the network; safe in several threads at once.
+
+    A host that could not be connected to in any attempt is not asked again: it has a dozen lists,
+    and without a network all of them would be waited for.
+    """
 
     def __init__(
         self,
@@ -181,6 +199,7 @@ class HttpDownloader:
         self.offline = offline
         self.patience = patience or Patience()
         self._sleep = sleep
+        self._unreached: dict[str, ProviderError] = {}
 
     def get(
         self,
@@ -218,9 +237,12 @@ class HttpDownloader:
             largest_bytes=0,
             ends_at=time.monotonic() + self.patience.total_s,
         )
-        with _answer(question, address, self.patience) as answer:
-            if answer.status_code >= HTTPStatus.BAD_REQUEST:
-                raise question.error(f"It answers {answer.status_code} {answer.reason}.")
+        try:
+            with _answer(question, address, self.patience) as answer:
+                if answer.status_code >= HTTPStatus.BAD_REQUEST:
+                    raise question.error(f"It answers {answer.status_code} {answer.reason}.")
+        except _Passing as passing:
+            raise passing.error from None
 
     def post(self, address: str, body: object, *, largest_bytes: int = LARGEST_BYTES) -> Reply:
         """The answer to a question in JSON."""
@@ -250,12 +272,17 @@ class HttpDownloader:
             largest_bytes=largest_bytes,
             ends_at=time.monotonic() + self.patience.total_s,
         )
+        known = self._unreached.get(_host_of(question, address))
+        if known is not None:
+            raise question.error(known.why, known.fix)
         for attempt in range(1, self.patience.attempts + 1):
             try:
                 return _follow(question, self.patience)
             except _Passing as passing:
                 wait_s = self._wait_s(passing, attempt)
                 if attempt == self.patience.attempts or wait_s >= question.left_s:
+                    if passing.unreached:
+                        self._unreached[passing.unreached] = passing.error
                     raise passing.error from None
                 self._sleep(wait_s)
         raise question.error("It was never asked.")  # attempts is 0
@@ -432,7 +459,7 @@ def _read(question: _Question, answer: requests.Response) -> Reply | None:
         raise _refused(question, answer)
     _check_type(question, answer)
     data = b"".join(_body(question, answer))
-    _check_content(question.error, data)
+    _check_content(question.bad_reply, data)
     address = redacted(question.address)
     return Reply(
         data=data,
@@ -463,9 +490,9 @@ def _moment(http_date: str) -> datetime | None:
 def _check_type(question: _Question, answer: requests.Response) -> None:
     kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind in ("text/html", "application/xhtml+xml"):
-        raise question.error(*_PAGE)
+        raise question.bad_reply(*_PAGE)
     if kind.partition("/")[0] in ("image", "audio", "video", "font"):
-        raise question.error(f"It is of the type {_printable(kind)}, which no price list is.")
+        raise question.bad_reply(f"It is of the type {_printable(kind)}, which no price list is.")
 
 
 _PAGE = (
@@ -498,13 +525,15 @@ def _body(question: _Question, answer: requests.Response) -> Iterator[bytes]:
                 raise _too_large(question, "It goes")
             yield data
     if not unpacker.is_whole or (stated_bytes is not None and came < stated_bytes):
-        raise _Passing(question.error(_ENDED_EARLY))
+        raise _Passing(question.bad_reply(_ENDED_EARLY))
 
 
 def _too_large(question: _Question, said: str) -> ProviderError:
     most = question.largest_bytes
     size = f"{most / MIB:,.0f} MiB" if most >= MIB else f"{most:,} bytes"
-    return question.error(f"{said} on beyond the {size} that are read of it: no list is that long.")
+    return question.bad_reply(
+        f"{said} on beyond the {size} that are read of it: no list is that long."
+    )
 
 
 class _Unpacker:
@@ -542,7 +571,7 @@ def _unpacker(question: _Question, answer: requests.Response) -> _Unpacker:
         return _Unpacker(is_gzip=True)
     if packing in ("", "identity"):
         return _Unpacker(is_gzip=False)
-    raise question.error(f"It is packed as {_printable(packing)}, which was not asked for.")
+    raise question.bad_reply(f"It is packed as {_printable(packing)}, which was not asked for.")
 
 
 # --- what went wrong ---
@@ -554,7 +583,8 @@ def _refused(question: _Question, answer: requests.Response) -> Exception:
     if code in _AGAIN:
         wait_s, when = _retry_after(answer)
         trouble = "It was asked too often" if code == 429 else "It has trouble of its own"
-        return _Passing(question.error(f"{trouble} ({code}).", when), wait_s)
+        why = f"{trouble} ({code}){when and f', and asks to be left alone {when}'}."
+        return _Passing(question.error(why, when and "Try again after that."), wait_s)
     if code == 407:
         return question.error(*_PROXY_PASSWORD)
     if code in (401, 403):
@@ -578,14 +608,14 @@ def _retry_after(answer: requests.Response) -> tuple[float | None, str]:
     """How long a server asks to be left alone, and that in words (RFC 9110, 10.2.3)."""
     text = answer.headers.get("Retry-After", "").strip()
     if text.isdecimal() and len(text) < 10:
-        return float(text), f"It asks to be left alone for {int(text):,} s: try again after that."
+        return float(text), f"for {int(text):,} s"
     until = _moment(text) if text else None
     if until is None:
         return None, ""
     now = _moment(answer.headers.get("Date", "")) or datetime.now(UTC)
     said = until.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
     wait_s = max((until - now).total_seconds(), 0.0)
-    return wait_s, f"It asks to be left alone until {said} UTC: try again after that."
+    return wait_s, f"until {said} UTC"
 
 
 def _failure(question: _Question, host: str, error: Exception, patience: Patience) -> Exception:
@@ -599,12 +629,18 @@ def _failure(question: _Question, host: str, error: Exception, patience: Patienc
         if any("407" in str(cause) for cause in causes):
             return question.error(*_PROXY_PASSWORD)
         fix = "Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
-        return _Passing(question.error("The proxy in between could not be used.", fix))
+        error = question.error("The proxy in between could not be used.", fix)
+        return _Passing(error, unreached=host)
     if _of(causes, zlib.error):
-        return _Passing(question.error("What came cannot be unpacked."))
+        return _Passing(question.bad_reply("What came cannot be unpacked."))
     if _of(causes, IncompleteRead):
-        return _Passing(question.error(_ENDED_EARLY))
-    return _Passing(_no_connection(question, host, causes, patience))
+        return _Passing(question.bad_reply(_ENDED_EARLY))
+    is_reached = not any(_of(causes, kind) for kind in _UNREACHED)
+    error = _no_connection(question, host, causes, patience)
+    return _Passing(error, unreached="" if is_reached else host)
+
+
+_UNREACHED = (NameResolutionError, requests.exceptions.ConnectTimeout, ConnectionRefusedError)
 
 
 def _bad_question(question: _Question, error: Exception) -> ProviderError | None:
@@ -715,6 +751,6 @@ def _from_disk(path: Path, largest_bytes: int) -> Reply:
         raise error(f"It cannot be read: {reason or 'no such name'}.") from None
     if len(data) > largest_bytes:
         raise error(f"It has more than {largest_bytes:,} bytes: no list is that long.")
-    _check_content(error, data)
+    _check_content(partial(_bad_reply, str(path)), data)
     changed = datetime.fromtimestamp(about.st_mtime, UTC)
     return Reply(data=data, modified=changed.date().isoformat(), address=str(path))

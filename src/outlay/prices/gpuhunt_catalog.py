@@ -36,9 +36,9 @@ from urllib.parse import urlencode
 import requests
 
 from outlay.currency import usd_per_unit
-from outlay.errors import MissingCredentials, NotKnown, ProviderError
+from outlay.errors import MissingCredentials, ProviderError
 from outlay.facts import rows_of
-from outlay.hardware.gpu_names import find_gpu
+from outlay.hardware.gpu_names import find_gpu, gpu_match
 from outlay.offers.offer import HostQuality
 from outlay.prices.download import SECRET, Downloader, is_offline, redacted, refuse_offline
 from outlay.prices.price_list import quirk_values
@@ -235,6 +235,7 @@ def _ask_live(name: str, provider: str, downloader: Downloader) -> Reply:
     return Reply(
         data=_stored(items, remarks),
         address=carrier.first_address or f"{provider} by gpuhunt {_version()}",
+        is_live=True,
     )
 
 
@@ -776,13 +777,17 @@ def _pod(item: CatalogItem) -> str:
 
     Data centres are RunPod's own, country codes those of its community (providers/runpod.py).
     """
-    try:
-        named = find_gpu(item.instance_name, "runpod").candidates
-    except NotKnown:
-        named = ()
-    gpu = _pod_names().get(named[0].name) if len(named) == 1 else None
     cloud = "COMMUNITY" if re.fullmatch(r"[A-Z]{2}", item.location) else "SECURE"
-    return f"{item.gpu_count}x_{gpu or item.instance_name.replace(' ', '-')}_{cloud}"
+    return f"{item.gpu_count}x_{_pod_gpu(item.instance_name)}_{cloud}"
+
+
+@lru_cache(4096)
+def _pod_gpu(spelling: str) -> str:
+    """SkyPilot's name of a GPU of RunPod's; RunPod's own where it has none."""
+    match = gpu_match(spelling, "runpod")
+    named = () if match is None else match.candidates
+    known = _pod_names().get(named[0].name) if len(named) == 1 else None
+    return known or spelling.replace(" ", "-")
 
 
 @cache

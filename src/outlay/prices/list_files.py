@@ -26,7 +26,7 @@ from outlay.currency import (
 )
 from outlay.errors import InputError, NotKnown
 from outlay.facts import CardPrice, Fact, PartPrice
-from outlay.hardware.gpu_names import find_gpu
+from outlay.hardware.gpu_names import gpu_match
 from outlay.offers.candidates import quoted_offer
 from outlay.offers.catalog import gpu_filter
 from outlay.offers.offer import Offer, Tenancy
@@ -336,10 +336,8 @@ def _source(name: str, said: str, rate: str = "") -> str:
 @lru_cache(maxsize=1024)
 def _gpu_name(spelling: str, provider: str) -> tuple[str, bool]:
     """What outlay calls a GPU and whether it knows it; else the spelling itself."""
-    try:
-        return find_gpu(spelling, provider).meaning, True
-    except NotKnown:
-        return spelling, False
+    match = gpu_match(spelling, provider)
+    return (spelling, False) if match is None else (match.meaning, True)
 
 
 def _check_days(where: str, as_of: str, valid_until: str, today: str) -> None:
@@ -720,10 +718,10 @@ def _card_gpu(cells: _Cells) -> str | None:
     spelling = cells.text("card")
     if not spelling:
         raise InputError(f"{cells.where}: the card has no name.")
-    try:
-        candidates = find_gpu(spelling).candidates
-    except NotKnown:
+    match = gpu_match(spelling)
+    if match is None:
         return None
+    candidates = match.candidates
     as_card = [gpu for gpu in candidates if gpu.form == _CARD_FORM and " MIG " not in gpu.name]
     meant = as_card or list(candidates)
     if len(meant) > 1:

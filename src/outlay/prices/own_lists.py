@@ -53,7 +53,7 @@ from outlay.prices.list_files import (
     with_days,
 )
 from outlay.prices.price_store import Attempt, State
-from outlay.prices.sources import Validators
+from outlay.prices.sources import BadReply, Validators
 
 if TYPE_CHECKING:
     from outlay.prices.download import Downloader
@@ -359,6 +359,8 @@ def refresh_rates(downloader: Downloader, now: str) -> Attempt:
     known = known_rates()
     try:
         reply = downloader.get(address, _last_validators(address), largest_bytes=LARGEST_BYTES)
+    except BadReply as error:
+        return _attempt("refused", now, known, f"{error.what} {error.why}")
     except ProviderError as error:
         return _attempt("kept", now, known, str(error))
     if reply is None:
@@ -369,7 +371,7 @@ def refresh_rates(downloader: Downloader, now: str) -> Attempt:
         _keep_validators(address, reply.validators)
     except InputError as error:
         return _attempt("refused", now, known, str(error))
-    return _attempt("unchanged" if rates.days == known.days else "fresh", now, rates)
+    return _attempt("unchanged" if rates.days.is_same(known.days) else "fresh", now, rates)
 
 
 def _attempt(state: State, now: str, rates: DailyRates, reason: str | None = None) -> Attempt:

@@ -14,9 +14,9 @@ from fnmatch import fnmatchcase
 from functools import cache
 from statistics import fmean, median
 
-from outlay.errors import InputError, NotKnown, PriceStoreFailed
+from outlay.errors import InputError, PriceStoreFailed
 from outlay.facts import assumed, newest, rows_of
-from outlay.hardware.gpu_names import find_gpu
+from outlay.hardware.gpu_names import gpu_match
 from outlay.offers.catalog import (
     doubt_kinds,
     doubted_by_age,
@@ -317,10 +317,7 @@ def _kept_list(rows: Sequence[PastPrice], confirmed: str) -> ProviderPrices:
 
 @cache
 def _is_known(gpu: str) -> bool:
-    try:
-        return bool(find_gpu(gpu).candidates)
-    except NotKnown:
-        return False
+    return gpu_match(gpu) is not None
 
 
 def _kept_offer(row: PastPrice, as_of: str) -> Offer:

@@ -14,14 +14,13 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 
-from outlay.errors import NotKnown
 from outlay.facts import rows_of
-from outlay.hardware.gpu_names import find_gpu
+from outlay.hardware.gpu_names import gpu_match
 from outlay.hardware.gpus import Gpu
 from outlay.offers.catalog import doubt_kinds
 from outlay.offers.offer import Doubt, Offer
@@ -124,7 +123,7 @@ def _named_unknown(offers: Sequence[Offer]) -> Iterator[str]:
 def _counted(names: Counter[str]) -> str:
     """The commonest names with their numbers."""
     first = ", ".join(f"{name} ({count})" for name, count in names.most_common(_COUNTED))
-    return f"{first} and {len(names) - _COUNTED} more" if len(names) > _COUNTED else first
+    return f"{first} and {len(names) - _COUNTED:,} more" if len(names) > _COUNTED else first
 
 
 # --- what is known of catalogues ---
@@ -261,11 +260,8 @@ def _named(name: str) -> tuple[Gpu, ...]:
 @lru_cache(_REMEMBERED)
 def _found(spelling: str, provider: str | None = None) -> tuple[str, tuple[Gpu, ...]]:
     """What a spelling means, and the GPUs that may be it; none where nobody knows it."""
-    try:
-        match = find_gpu(spelling, provider)
-    except NotKnown:
-        return spelling, ()
-    return match.meaning, match.candidates
+    match = gpu_match(spelling, provider)
+    return (spelling, ()) if match is None else (match.meaning, match.candidates)
 
 
 def _of_memory(candidates: Sequence[Gpu], stated_bytes: float) -> tuple[Gpu, ...]:
@@ -352,28 +348,18 @@ class _Machine:
     doubts: frozenset[str]
     """Of its GPU."""
     is_by_zone: bool
+    zone_prices: Mapping[str, tuple[float | None, float | None]]
+    """What each zone asks, on demand and as spot; one zone where they are not told apart."""
     listings: tuple[Listing, ...]
 
     @property
     def provider(self) -> str:
         return self.listings[0].provider
 
-    def zone_prices(self) -> dict[str, tuple[float | None, float | None]]:
-        """What each zone asks, on demand and as spot; one zone where they are not told apart."""
-        prices: dict[str, tuple[float | None, float | None]] = {}
-        for one in self.listings:
-            zone = one.zone if self.is_by_zone else ""
-            price, spot = prices.get(zone, (None, None))
-            prices[zone] = (
-                _least((price, _usable(one.price_usd_per_hour, one))),
-                _least((spot, _usable(one.spot_usd_per_hour, one))),
-            )
-        return {zone: pair for zone, pair in prices.items() if pair != (None, None)}
-
     def zones(self) -> Iterator[ZonePrice]:
         """The prices of its zones, where the provider has some that it prices apart."""
         if self.is_by_zone and any(one.zone for one in self.listings):
-            for zone, (price, spot) in self.zone_prices().items():
+            for zone, (price, spot) in self.zone_prices.items():
                 yield ZonePrice(
                     provider=self.provider,
                     instance=self.instance,
@@ -382,6 +368,21 @@ class _Machine:
                     price_usd_per_hour=_shortened(price),
                     spot_usd_per_hour=_shortened(spot),
                 )
+
+
+def _zone_prices(
+    listings: Iterable[Listing], *, is_by_zone: bool
+) -> dict[str, tuple[float | None, float | None]]:
+    """What each zone asks; the least of what it is listed at."""
+    prices: dict[str, tuple[float | None, float | None]] = {}
+    for one in listings:
+        zone = one.zone if is_by_zone else ""
+        pair = (_usable(one.price_usd_per_hour, one), _usable(one.spot_usd_per_hour, one))
+        if zone in prices:
+            before = prices[zone]
+            pair = (_least((before[0], pair[0])), _least((before[1], pair[1])))
+        prices[zone] = pair
+    return {zone: pair for zone, pair in prices.items() if pair != (None, None)}
 
 
 def _usable(usd: float | None, listing: Listing) -> float | None:
@@ -404,17 +405,24 @@ def _machines(listings: Sequence[Listing]) -> list[_Machine]:
         named = groups.setdefault((one.instance, _region(one)), {})
         named.setdefault(f"{one.gpus:g}x {gpu.name}", []).append((gpu, one))
     return [
-        _Machine(
-            instance=instance if number == 0 else f"{instance} ({gpus})",
-            region=region,
-            gpu=own[0][0],
-            doubts=frozenset(word for gpu, _ in own for word in gpu.doubts),
-            is_by_zone="apart" in quirk_values(ANY_CATALOGUE, own[0][1].provider, "zones"),
-            listings=tuple(listing for _, listing in own),
-        )
+        _machine(instance if number == 0 else f"{instance} ({gpus})", region, own)
         for (instance, region), named in groups.items()
         for number, (gpus, own) in enumerate(named.items())
     ]
+
+
+def _machine(instance: str, region: str, own: Sequence[tuple[_ListedGpu, Listing]]) -> _Machine:
+    listings = tuple(listing for _, listing in own)
+    is_by_zone = "apart" in quirk_values(ANY_CATALOGUE, listings[0].provider, "zones")
+    return _Machine(
+        instance=instance,
+        region=region,
+        gpu=own[0][0],
+        doubts=frozenset(word for gpu, _ in own for word in gpu.doubts),
+        is_by_zone=is_by_zone,
+        zone_prices=_zone_prices(listings, is_by_zone=is_by_zone),
+        listings=listings,
+    )
 
 
 # Source: the scheme of AWS zone ids, https://docs.aws.amazon.com/ram/latest/userguide/
@@ -462,12 +470,12 @@ def _offer(machine: _Machine, *, source: str, as_of: str) -> Offer:
         ram_bytes=_least(one.ram_bytes for one in machine.listings),
         local_disk_bytes=_local_disk_bytes(machine),
         region=machine.region,
-        zones=max(1, len(machine.zone_prices())),
+        zones=max(1, len(machine.zone_prices)),
         price_usd_per_hour=_shortened(price),
         spot_usd_per_hour=_shortened(min(spots, default=None)),
         spot_high_usd_per_hour=_shortened(max(spots, default=None)),
         as_of=as_of,
-        source=source,
+        source=f"{source}: {first.note}" if first.note else source,
         doubts=_doubts({*words, *machine.doubts, *_machine_words(machine)}),
         host=first.host if len(machine.listings) == 1 else None,
     )
@@ -475,7 +483,7 @@ def _offer(machine: _Machine, *, source: str, as_of: str) -> Offer:
 
 def _regional_prices(machine: _Machine) -> tuple[float | None, list[float], set[str]]:
     """The price of a region, the spot prices of its zones that save something, and doubts."""
-    zones = machine.zone_prices().values()
+    zones = machine.zone_prices.values()
     asked = {_usable(one.price_usd_per_hour, one) for one in machine.listings} - {None}
     price = min((usd for usd, _ in zones if usd is not None), default=None)
     listed = [spot for _, spot in zones if spot is not None]
@@ -552,10 +560,20 @@ def _with_end(offer: Offer, today: str) -> Offer:
 
 @lru_cache(_REMEMBERED)
 def _end(provider: str, instance: str) -> str:
-    for row in rows_of("instance_ends.csv"):
-        if row["provider"] == provider and fnmatchcase(instance, row["instance_pattern"]):
-            return row["withdrawn"]
+    for pattern, withdrawn in _ends().get(provider, ()):
+        if fnmatchcase(instance, pattern):
+            return withdrawn
     return ""
+
+
+@cache
+def _ends() -> dict[str, tuple[tuple[str, str], ...]]:
+    """Patterns of instance types with the day they are withdrawn, by provider."""
+    ends: dict[str, tuple[tuple[str, str], ...]] = {}
+    for row in rows_of("instance_ends.csv"):
+        known = ends.get(row["provider"], ())
+        ends[row["provider"]] = (*known, (row["instance_pattern"], row["withdrawn"]))
+    return ends
 
 
 def _anywhere(offers: Sequence[Offer]) -> Iterator[Offer]:

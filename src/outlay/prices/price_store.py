@@ -41,6 +41,8 @@ T = TypeVar("T")
 State = Literal["fresh", "unchanged", "kept", "refused"]
 """How asking ended: new prices; the same as before; no answer, so that the last good ones are
 kept; an answer that was refused whole, so that the last good ones are kept."""
+UNREAD = "rows could not be read"
+"""What a note of an attempt says of rows that were left out."""
 VERSION = 1
 """Of the file's tables, its `user_version`."""
 READ_WAIT_S = 2.0
@@ -699,7 +701,8 @@ def _record_changes(file: sqlite3.Connection, prices: ProviderPrices) -> None:
     now, before = pairs_of(prices), _standing(file, seller, at)
     changed = {key: pair for key, pair in now.items() if before.get(key) != pair}
     gone: dict[PriceKey, PricePair] = {key: (None, None) for key in before if key not in now}
-    keys, as_of = _Numbers(file), _day_number(prices.as_of)
+    numbers, as_of = _Numbers(file), _day_number(prices.as_of)
+    keys = _key_numbers(file, seller, (*changed, *gone))
     doubts = {
         (offer.instance, offer.region, "", offer.gpu): [doubt.word for doubt in offer.doubts]
         for offer in (*prices.offers, *prices.unknown)
@@ -707,10 +710,26 @@ def _record_changes(file: sqlite3.Connection, prices: ProviderPrices) -> None:
     file.executemany(
         _APPEND,
         [
-            (keys.of_key(seller, key), at, *pair, as_of, keys.of_doubts(doubts.get(key[:4], ())))
+            (keys[key], at, *pair, as_of, numbers.of_doubts(doubts.get(key[:4], ())))
             for key, pair in (changed | gone).items()
         ],
     )
+
+
+def _key_numbers(
+    file: sqlite3.Connection, seller: tuple[str, str], keys: Sequence[PriceKey]
+) -> dict[PriceKey, int]:
+    """The numbers of all keys of a source and provider, those given added."""
+    file.executemany(
+        f"INSERT OR IGNORE INTO price_keys ({_KEY_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [(*seller, *key) for key in keys],
+    )
+    rows = file.execute(
+        "SELECT id, instance, region, zone, gpu, gpus FROM price_keys "
+        "WHERE source = ? AND provider = ?",
+        seller,
+    )
+    return {tuple(key): number for number, *key in rows} if keys else {}
 
 
 def _standing(

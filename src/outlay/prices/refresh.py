@@ -4,7 +4,9 @@
 
 One provider that fails hurts no other; what happened to each is an `Attempt`. Sources are asked
 and their answers read in threads, of which none writes; what they bring is kept by the one that
-called, in a transaction for each source and provider.
+called, in a transaction for each source and provider. Exchange rates come first, because lists in
+euros are converted at them; they and how often spot machines are taken away keep files of their
+own.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
+from typing import Generic, TypeVar
 
 from outlay.errors import InputError, MissingCredentials, NotKnown, OutlayError, PriceStoreFailed
 from outlay.offers.catalog import snapshot_date, snapshot_offers
@@ -28,8 +32,9 @@ from outlay.prices.books import keep_book
 from outlay.prices.checks import doubted_by_past, refusal
 from outlay.prices.download import Downloader
 from outlay.prices.price_list import PriceList, price_list
-from outlay.prices.price_store import Attempt, PriceStore, State, pairs_of
+from outlay.prices.price_store import UNREAD, Attempt, PriceStore, State, pairs_of
 from outlay.prices.sources import (
+    BadReply,
     ProviderPrices,
     ReadListings,
     Reply,
@@ -43,6 +48,9 @@ AT_ONCE = 8
 """Questions that are asked at the same time."""
 ANSWER_S = 120.0
 """How long one answer may take, whatever the source does."""
+RATES = "rates"
+_RATES_S = 10.0
+"""How long the other questions wait for exchange rates."""
 SNAPSHOT_SOURCE = "skypilot"
 """Whose catalogue the bundled snapshot was made of: the same names of instances and regions."""
 _SAY_S = 5.0
@@ -114,21 +122,43 @@ def refresh_prices(
         )
         guesses = [one for one in questions if one.is_guess]
         done = _without_absent(guesses, refresh.attempts(guesses))
-        if not tuple(providers):
-            new = _new_to_outlay(asked, refresh.downloader, by_name)
-            by_name |= {(one.source.name, one.provider): one for one in new}
-            done += [one for one in refresh.attempts(new) if one.reason != _ABSENT]
+        others = [_Besides(name, ask, refresh.downloader, now) for name, ask in besides]
+        _wait_for_rates(others, progress)
+        find = partial(_new_to_outlay, () if providers else asked, refresh.downloader, set(by_name))
+        found = _Meanwhile(find)
         done += refresh.attempts([one for one in questions if not one.is_guess])
-        others = [
-            _noted(kept, _asked(name, ask, refresh.downloader, now), progress)
-            for name, ask in besides
-        ]
+        new = found.result(ANSWER_S, otherwise=[])
+        by_name |= {(one.source.name, one.provider): one for one in new}
+        done += [one for one in refresh.attempts(new) if one.reason != _ABSENT]
+        besides_done = [_noted(kept, other.attempt(ANSWER_S), progress) for other in others]
         if any(attempt.state in ("fresh", "unchanged") for attempt in done):
             with contextlib.suppress(PriceStoreFailed):  # else commands put it together themselves
                 keep_book(kept)
     order = list(by_name)
     done.sort(key=lambda one: order.index((one.source, one.provider)))
-    return [*silent, *done, *others]
+    return [*silent, *done, *besides_done]
+
+
+T = TypeVar("T")
+
+
+class _Meanwhile(Generic[T]):
+    """Something that is asked in a thread of its own, which nobody waits for in the end."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._started_s = time.monotonic()
+        self._done: queue.SimpleQueue[T] = queue.SimpleQueue()
+        threading.Thread(target=lambda: self._done.put(work()), daemon=True).start()
+
+    def result(self, within_s: float, otherwise: T) -> T:
+        """What came of it; `otherwise` where it takes longer, from when it was begun."""
+        left_s = self._started_s + within_s - time.monotonic()
+        try:
+            result = self._done.get(timeout=max(left_s, 0.0))
+        except queue.Empty:
+            return otherwise
+        self._done.put(result)  # for who asks again
+        return result
 
 
 Besides = Callable[[Downloader, str], Attempt]
@@ -139,7 +169,7 @@ def all_besides() -> Mapping[str, Besides]:
     from outlay.prices.own_lists import refresh_rates
     from outlay.prices.spot_advisor import refresh_interruptions
 
-    return {"spot-advisor": refresh_interruptions, "rates": refresh_rates}
+    return {"spot-advisor": refresh_interruptions, RATES: refresh_rates}
 
 
 def _named_besides(names: Sequence[str], *, is_all: bool) -> list[tuple[str, Besides]]:
@@ -149,12 +179,32 @@ def _named_besides(names: Sequence[str], *, is_all: bool) -> list[tuple[str, Bes
     return [(name, ask) for name, ask in all_besides().items() if is_all or name in wanted]
 
 
-def _asked(name: str, ask: Besides, downloader: Downloader, now: str) -> Attempt:
-    """What became of asking for something besides offers, whatever its source does."""
-    try:
-        return ask(downloader, now)
-    except Exception as error:
-        return _silent(name, _reason(error), now)
+class _Besides:
+    """Something besides offers that is asked for meanwhile."""
+
+    def __init__(self, name: str, ask: Besides, downloader: Downloader, now: str) -> None:
+        self.name = name
+        self._late = _silent(name, _no_answer(ANSWER_S), now)
+
+        def asked() -> Attempt:
+            try:
+                return ask(downloader, now)
+            except Exception as error:  # whatever its source does
+                return _silent(name, _reason(error), now)
+
+        self._asked = _Meanwhile(asked)
+
+    def attempt(self, within_s: float) -> Attempt:
+        """What became of it."""
+        return self._asked.result(within_s, otherwise=self._late)
+
+
+def _wait_for_rates(others: Iterable[_Besides], progress: Progress) -> None:
+    """Give exchange rates a head start: lists in euros are converted at the newest."""
+    for other in others:
+        if other.name == RATES:
+            progress("Exchange rates first ...")
+            other.attempt(_RATES_S)
 
 
 def _noted(store: PriceStore, attempt: Attempt, progress: Progress) -> Attempt:
@@ -324,10 +374,12 @@ def _new_to_outlay(
 def _without_absent(guesses: Sequence[_Question], done: Sequence[Attempt]) -> list[Attempt]:
     """The attempts of names that somebody has something of; a name nobody has is refused."""
     there = [attempt for attempt in done if attempt.reason != _ABSENT]
-    found = {attempt.provider for attempt in there}
+    found = {attempt.provider for attempt in there if attempt.state != "kept"}
     for question in guesses:
         if question.provider not in found:
-            raise NotKnown("provider", question.provider, sorted(all_terms()))
+            said = [one.reason for one in there if one.provider == question.provider and one.reason]
+            fix = f"It was asked for all the same: {said[0]}" if said else ""
+            raise NotKnown("provider", question.provider, sorted(all_terms()), fix=fix)
     return there
 
 
@@ -408,11 +460,12 @@ class _Refresh:
     def _answer(self, question: _Question) -> _Answer:
         """What becomes of one question, whatever its source does."""
         try:
-            reply = question.source.ask(question.provider, self.downloader, question.known)
+            known = None if self.accept else question.known  # what is taken is read anew
+            reply = question.source.ask(question.provider, self.downloader, known)
             if reply is not None:
                 return self._read(question, reply)
-        except Unreadable as error:
-            return _Answer(question=question, state="refused", reason=_plain(error.reason))
+        except (Unreadable, BadReply) as error:
+            return _Answer(question=question, state="refused", reason=_reason(error))
         except Exception as error:
             return _failed(question, error)
         if question.before is None:
@@ -426,36 +479,43 @@ class _Refresh:
         if question.is_guess and not read.rows:
             return _Answer(question=question, state="kept", reason=_ABSENT)
         cited = reply.address or question.source.name
-        listed = price_list(read.listings, source=cited, as_of=self.now[:10])
+        today, modified = self.now[:10], self._modified(question, reply)
+        as_of = min(modified, today) if _is_day(modified) else today
+        listed = price_list(read.listings, source=cited, as_of=as_of, today=today)
         good = () if self.accept else question.offers_before
         why = _refused(question, read, listed, good)
         if why is not None:
             return _Answer(question=question, state="refused", reason=_plain(why))
-        prices = self._prices(question, read, listed)
-        as_of = day_of_prices(
-            prices, modified=reply.modified, before=question.before, bundled=question.bundled
-        )
+        prices = self._prices(question, read, listed, as_of)
         before = question.before
+        as_of = day_of_prices(prices, modified=modified, before=before, bundled=question.bundled)
+        doubted = replace(prices, offers=doubted_by_past(prices.offers, good))
+        dated = _dated(doubted, as_of, self.now)
         is_same = before is not None and pairs_of(prices) == pairs_of(before)
-        if before is not None and is_same and question.known is not None:
-            kept = None if as_of == before.as_of else _dated(before, as_of, self.now)
-            return _Answer(
-                question=question, state="unchanged", prices=kept, validators=reply.validators
-            )
-        doubted = doubted_by_past(prices.offers, good)
+        is_all_the_same = before is not None and dated == replace(before, fetched_at=self.now)
         return _Answer(
             question=question,
             state="unchanged" if is_same else "fresh",
-            prices=_dated(replace(prices, offers=doubted), as_of, self.now),
+            prices=None if is_all_the_same and question.known is not None else dated,
             validators=reply.validators,
         )
 
-    def _prices(self, question: _Question, read: ReadListings, listed: PriceList) -> ProviderPrices:
-        """The prices in a reply, as if they were of today."""
+    def _modified(self, question: _Question, reply: Reply) -> str:
+        """The day that a reply's data are of, empty where that is not known."""
+        if reply.is_live:
+            return self.now[:10]
+        if reply.is_same and question.before is not None:
+            return question.before.as_of
+        return reply.modified
+
+    def _prices(
+        self, question: _Question, read: ReadListings, listed: PriceList, as_of: str
+    ) -> ProviderPrices:
+        """The prices in a reply, as if they were of a day."""
         return ProviderPrices(
             source=question.source.name,
             provider=question.provider,
-            as_of=self.now[:10],
+            as_of=as_of,
             fetched_at=self.now,
             offers=listed.offers,
             zones=listed.zones,
@@ -513,8 +573,11 @@ def _overdue(running: dict[int, tuple[_Question, float]]) -> Iterator[_Answer]:
     for number, (question, since_s) in list(running.items()):
         if now_s - since_s > ANSWER_S:
             del running[number]
-            reason = f"No answer within {ANSWER_S:.0f} s."
-            yield _Answer(question=question, state="kept", reason=reason)
+            yield _Answer(question=question, state="kept", reason=_no_answer(ANSWER_S))
+
+
+def _no_answer(seconds: float) -> str:
+    return f"No answer within {seconds:.0f} s."
 
 
 def _failed(question: _Question, error: Exception) -> _Answer:
@@ -530,6 +593,8 @@ def _failed(question: _Question, error: Exception) -> _Answer:
 
 def _reason(error: Exception) -> str:
     """An error in plain words, on one line."""
+    if isinstance(error, Unreadable):
+        return _plain(error.reason)
     if isinstance(error, OutlayError):
         fix = error.fix if isinstance(error, MissingCredentials) else ""
         return _plain(" ".join(part for part in (error.what, error.why, fix) if part))
@@ -547,15 +612,13 @@ def _unread(read: ReadListings) -> Iterator[str]:
     """What is said of rows that could not be read."""
     if read.failed:
         first = "; ".join(_plain(text) for text in read.failed[:3])
-        yield f"{len(read.failed)} of {read.rows} rows could not be read: {first}"
+        yield f"{len(read.failed)} of {read.rows} {UNREAD}: {first}"
 
 
 def _refused(
     question: _Question, read: ReadListings, listed: PriceList, good: Sequence[Offer]
 ) -> str | None:
     """Why a reply is refused whole, beside the last good offers."""
-    if not listed.offers and not listed.unknown:
-        return "It lists no machine with a GPU."
     return refusal(
         read,
         listed,

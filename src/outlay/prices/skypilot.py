@@ -13,7 +13,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
@@ -98,9 +98,14 @@ class SkyPilotCatalogue:
 
         When a server says it was put there tells nothing of its age: mirrors copy lists that
         nobody has renewed for years. A file that is still what it was at a
-        snapshot has the day on which it had changed then.
+        snapshot has the day on which it had changed then. One in another currency is read again
+        whenever there are newer exchange rates.
         """
         first, *others = _VERSIONS.get(provider, ("v8",))
+        rate_day = _UsdRate.of(provider, self._rate_day).day
+        digest_before, _, rate_day_before = (known.version if known else "").partition(" ")
+        if rate_day != rate_day_before:
+            known = None
         try:
             reply = downloader.get(_address(first, provider, "vms.csv"), known)
         except ProviderError as error:
@@ -109,20 +114,25 @@ class SkyPilotCatalogue:
             reply = downloader.get(_address(others[0], provider, "vms.csv"), known)
         if reply is None:
             return None
-        return replace(reply, modified=_day_of_content(provider, reply.data))
+        digest = hashlib.sha256(reply.data).hexdigest()
+        return replace(
+            reply,
+            modified=_day_of_content(provider, digest),
+            validators=replace(reply.validators, version=f"{digest} {rate_day}".strip()),
+            is_same=digest == digest_before,
+        )
 
     def read(self, provider: str, data: bytes) -> ReadListings:
         """The listings in a cloud's file."""
         table = _table(provider, data)
         reader = _Reader(provider, table, _UsdRate.of(provider, self._rate_day))
-        for line, cells in table.rows():
+        for line, cells in table.rows(reader.host_names):
             reader.take(line, cells)
         return reader.listings()
 
 
-def _day_of_content(provider: str, data: bytes) -> str:
+def _day_of_content(provider: str, digest: str) -> str:
     """The day on which a cloud's file had become what it is; empty where that is not known."""
-    digest = hashlib.sha256(data).hexdigest()
     return next(
         (
             row["changed"]
@@ -172,11 +182,17 @@ class _Table:
         place = self.columns.get(column)
         return "" if place is None else cells[place].strip()
 
-    def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Each row with its line. The last one must be whole, or the file was cut off."""
-        line, cells = 0, [""] * len(self.columns)
+    def rows(self, host_names: Collection[str]) -> Iterator[tuple[int, list[str]]]:
+        """Each row with its line, but for machines that have no GPU and are no hosts of any.
+
+        The last one must be whole, or the file was cut off.
+        """
+        gpu, instance = self.columns["AcceleratorName"], self.columns["InstanceType"]
+        line, cells, width = 0, [""] * len(self.columns), len(self.columns)
         for line, cells in self.lines:
-            yield line, cells
+            # nine of ten rows are left out: AWS and GCP list all their machines
+            if len(cells) != width or cells[gpu] or cells[instance] in host_names:
+                yield line, cells
         if line == 0:
             raise Unreadable(reason="it has a head and no rows")
         if len(cells) < len(self.columns):
@@ -275,7 +291,7 @@ class _Reader:
         self._provider = provider
         self._table = table
         self._hosts_of = _hosts_of(provider)
-        self._host_names = {host for hosts in self._hosts_of.values() for host, _ in hosts}
+        self.host_names = {host for hosts in self._hosts_of.values() for host, _ in hosts}
         self._listings: list[Listing] = []
         self._failed: dict[int, str] = {}
         self._others: Counter[str] = Counter()
@@ -295,7 +311,7 @@ class _Reader:
         gpu = cells[table.columns["AcceleratorName"]].strip()
         instance = cells[table.columns["InstanceType"]].strip()
         if not gpu:
-            if instance in self._host_names:
+            if instance in self.host_names:
                 zone = table.cell(cells, "AvailabilityZone")
                 self._hosts.setdefault((instance, zone), (line, cells))
         elif is_no_gpu(gpu):
@@ -336,8 +352,7 @@ class _Reader:
             self._fail(line, *problems)
             self._unread += 1
             return
-        listing = self._listing(cells, instance, gpus, problems)
-        self._listings.append(_mended(listing, self._usd))
+        self._listings.append(self._listing(cells, instance, gpus, problems, is_mended=True))
         if problems:
             self._fail(line, *problems)
 
@@ -359,26 +374,42 @@ class _Reader:
         return gpus
 
     def _listing(
-        self, cells: list[str], instance: str, gpus: float, problems: list[str]
+        self,
+        cells: list[str],
+        instance: str,
+        gpus: float,
+        problems: list[str],
+        *,
+        is_mended: bool = False,
     ) -> Listing:
+        """A row as a listing, as it stands or with what is known of its instance type."""
         cell = self._table.cell
         vcpus = _amount(cell(cells, "vCPUs"), "number of vCPUs", problems)
         memory_bytes = _gpu_memory_bytes(cell(cells, "GpuInfo"))
         if memory_bytes and quirk_values(NAME, self._provider, "memory") == ("of all GPUs",):
             memory_bytes /= max(gpus, 1.0)
         ram_gib = _amount(cell(cells, "MemoryGiB"), "amount of RAM", problems)
+        prices = _Prices(
+            usd_per_hour=_price(cell(cells, "Price"), gpus, "price", problems),
+            spot_usd_per_hour=_price(cell(cells, "SpotPrice"), gpus, "spot price", problems),
+        )
+        region = cell(cells, "Region")
+        if is_mended:
+            prices = _mended(prices, self._provider, instance, region, self._usd)
         return Listing(
             provider=self._provider,
             instance=instance,
             gpu=cell(cells, "AcceleratorName"),
             gpus=gpus,
-            region=cell(cells, "Region"),
+            region=region,
             zone=cell(cells, "AvailabilityZone"),
-            price_usd_per_hour=_price(cell(cells, "Price"), gpus, "price", problems),
-            spot_usd_per_hour=_price(cell(cells, "SpotPrice"), gpus, "spot price", problems),
+            price_usd_per_hour=prices.usd_per_hour,
+            spot_usd_per_hour=prices.spot_usd_per_hour,
             gpu_memory_bytes=memory_bytes,
             vcpus=vcpus,
             ram_bytes=None if ram_gib is None else ram_gib * GIB,
+            doubts=prices.doubts,
+            note=prices.note,
         )
 
     # GPUs that are listed apart from their hosts
@@ -402,7 +433,7 @@ class _Reader:
             if hosts is not None and not there:
                 homeless[gpu.gpu] += 1
             for host, name in there:
-                self._listings.append(_mended(self._joined(gpu, host, name, problems), self._usd))
+                self._listings.append(self._joined(gpu, host, name, problems))
             if problems:
                 self._fail(line, *problems)
         self._notes.extend(_host_notes(self._listings, homeless))
@@ -413,14 +444,21 @@ class _Reader:
         is_free = bool(quirk_values(NAME, self._provider, "host", host))
         own = self._listing(cells, host, gpu.gpus, [] if is_free else problems)
         price, spot = own.price_usd_per_hour, own.spot_usd_per_hour
+        together = _Prices(
+            usd_per_hour=_sum(gpu.price_usd_per_hour, 0.0 if is_free else price),
+            spot_usd_per_hour=_sum(gpu.spot_usd_per_hour, 0.0 if is_free else spot),
+            doubts=("host added",),
+        )
+        prices = _mended(together, self._provider, name, gpu.region, self._usd)
         return replace(
             gpu,
             instance=name,
-            price_usd_per_hour=_sum(gpu.price_usd_per_hour, 0.0 if is_free else price),
-            spot_usd_per_hour=_sum(gpu.spot_usd_per_hour, 0.0 if is_free else spot),
+            price_usd_per_hour=prices.usd_per_hour,
+            spot_usd_per_hour=prices.spot_usd_per_hour,
             vcpus=own.vcpus,
             ram_bytes=own.ram_bytes,
-            doubts=("host added",),
+            doubts=prices.doubts,
+            note=prices.note,
         )
 
 
@@ -503,7 +541,11 @@ class _UsdRate:
     """Dollars for what a cloud's prices are in."""
 
     usd_per_unit: float = 1.0
+    day: str = ""
+    """Of the rate; empty where the prices are in dollars."""
     notes: tuple[str, ...] = ()
+    words: str = ""
+    """`EUR at 1.1699 USD of 2026-08-21`."""
 
     @classmethod
     def of(cls, provider: str, rate_day: str | None) -> _UsdRate:
@@ -511,28 +553,40 @@ class _UsdRate:
         for currency in quirk_values(NAME, provider, "currency"):
             rate, day = usd_per_unit(currency, rate_day)
             note = f"Listed in {currency}; 1 {currency} = {rate:.4f} USD on {day}."
-            return cls(usd_per_unit=rate, notes=(note,))
+            words = f"{currency} at {rate:.4f} USD of {day}"
+            return cls(usd_per_unit=rate, day=day, notes=(note,), words=words)
         return cls()
 
 
-def _mended(listing: Listing, usd: _UsdRate) -> Listing:
-    """A listing with what `catalogue_quirks.csv` knows of its cloud and instance type."""
-    provider = listing.provider
-    words = quirk_values(NAME, provider, "doubt", listing.instance)
-    if not listing.region.strip(" ,"):
-        words += quirk_values(NAME, provider, "region", listing.instance)
-    price, spot = listing.price_usd_per_hour, listing.spot_usd_per_hour
-    if quirk_values(NAME, provider, "price", listing.instance) == ("bid floor",):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prices:
+    """What a row says a machine costs, and what is to be said of that."""
+
+    usd_per_hour: float | None
+    spot_usd_per_hour: float | None
+    doubts: tuple[str, ...] = ()
+    note: str = ""
+
+
+def _mended(prices: _Prices, provider: str, instance: str, region: str, usd: _UsdRate) -> _Prices:
+    """Prices with what `catalogue_quirks.csv` knows of their cloud and instance type."""
+    words = quirk_values(NAME, provider, "doubt", instance)
+    if not region.strip(" ,"):
+        words += quirk_values(NAME, provider, "region", instance)
+    price, spot = prices.usd_per_hour, prices.spot_usd_per_hour
+    if quirk_values(NAME, provider, "price", instance) == ("bid floor",):
         # the floor stands in both columns; nobody sells at it on demand
         price, spot, words = None, spot or price, (*words, "bid floor")
-    if usd.notes:
+    note = ""
+    if usd.words:
         words += ("currency converted",)
+        note = "" if price is None else f"{price:g} {usd.words}"
         price = None if price is None else price * usd.usd_per_unit
         spot = None if spot is None else spot * usd.usd_per_unit
     if not words:
-        return listing
-    doubts = (*listing.doubts, *words)
-    return replace(listing, price_usd_per_hour=price, spot_usd_per_hour=spot, doubts=doubts)
+        return prices
+    doubts = (*prices.doubts, *words)
+    return _Prices(usd_per_hour=price, spot_usd_per_hour=spot, doubts=doubts, note=note)
 
 
 def _with_ram_mended(provider: str, listings: Sequence[Listing]) -> Iterator[Listing]:

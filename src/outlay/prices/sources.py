@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from outlay.errors import ProviderError
 from outlay.offers.offer import HostQuality, Offer
 
 if TYPE_CHECKING:
@@ -37,6 +38,16 @@ class Reply:
     """The day the source says its data are of (YYYY-MM-DD), empty where it does not say."""
     address: str = ""
     """Where it was read, to be cited; no key or password in it."""
+    is_same: bool = False
+    """Whether it is, byte for byte, what was read before: prices that differ all the same were
+    converted at another exchange rate."""
+    is_live: bool = False
+    """Whether the provider itself answered just now: then its prices are of the day it was asked,
+    changed or not."""
+
+
+class BadReply(ProviderError):
+    """An answer that came, and is no list, or not all of one: refused whole, as `Unreadable`."""
 
 
 class Unreadable(Exception):
@@ -79,6 +90,8 @@ class Listing:
     """Of a single host of a marketplace."""
     doubts: tuple[str, ...] = ()
     """Words of `data/offer_doubts.csv` that the source's own way of listing calls for."""
+    note: str = ""
+    """What stands there, where that was converted: `2.6 EUR at 1.1699 USD of 2026-08-21`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +152,8 @@ class Source(Protocol):
     def ask(self, provider: str, downloader: Downloader, known: Validators | None) -> Reply | None:
         """Its answer about one provider; None where it has not changed since `known`.
 
-        Raises `ProviderError` (with `MissingCredentials` for a key that is not there).
+        Raises `ProviderError` (`MissingCredentials` for a key that is not there, `BadReply` for
+        what came and is no list).
         """
         ...
 

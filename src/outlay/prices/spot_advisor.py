@@ -30,7 +30,7 @@ from outlay.offers.offer import SpotRisk
 from outlay.offers.price_book import OfferIdentity
 from outlay.offers.spot import bucket_risk
 from outlay.prices.price_store import Attempt, State
-from outlay.prices.sources import Unreadable, Validators
+from outlay.prices.sources import BadReply, Unreadable, Validators
 
 if TYPE_CHECKING:
     from outlay.prices.download import Downloader
@@ -169,6 +169,8 @@ def refresh_interruptions(downloader: Downloader, now: str) -> Attempt:
         asked = Interruptions(as_of=as_of, validators=reply.validators, buckets=read(reply.data))
     except Unreadable as error:
         return _attempt("refused", now, kept, error.reason)
+    except BadReply as error:
+        return _attempt("refused", now, kept, f"{error.what} {error.why}")
     except ProviderError as error:
         return _attempt("kept", now, kept, str(error))
     is_same = kept is not None and kept.buckets == asked.buckets

@@ -66,7 +66,10 @@ class ProviderAge:
 
     provider: str
     as_of: str
+    """The day of the middle one of its offers."""
+    newest: str
     age_days: int
+    """Of the middle one."""
     offers: int
     last_attempts: tuple[Attempt, ...]
     """Of each source that was asked about it."""
@@ -190,11 +193,12 @@ def provider_ages(
     prices: PriceBook, attempts: Iterable[Attempt], today: str
 ) -> Iterable[ProviderAge]:
     """How old the prices of each provider are, oldest first."""
-    days: dict[str, str] = {}
-    offers: dict[str, int] = {}
+    days: dict[str, list[str]] = {}
     for offer in prices.offers_on(today):
-        days[offer.provider] = max(days.get(offer.provider, ""), offer.as_of)
-        offers[offer.provider] = offers.get(offer.provider, 0) + 1
+        days.setdefault(offer.provider, []).append(offer.as_of)
+    middle = {
+        provider: sorted(of_offers)[len(of_offers) // 2] for provider, of_offers in days.items()
+    }
     by_provider: dict[str, list[Attempt]] = {}
     for attempt in attempts:
         by_provider.setdefault(attempt.provider, []).append(attempt)
@@ -202,11 +206,12 @@ def provider_ages(
         ProviderAge(
             provider=provider,
             as_of=day,
+            newest=max(days[provider]),
             age_days=max(days_between(day, today), 0),
-            offers=offers[provider],
+            offers=len(days[provider]),
             last_attempts=tuple(by_provider.get(provider, ())),
         )
-        for provider, day in sorted(days.items(), key=lambda item: (item[1], item[0]))
+        for provider, day in sorted(middle.items(), key=lambda item: (item[1], item[0]))
     ]
 
 

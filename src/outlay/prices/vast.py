@@ -20,6 +20,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from outlay.facts import assumed
@@ -56,7 +57,7 @@ class Vast:
         known: Validators | None,  # noqa: ARG002
     ) -> Reply | None:
         """The hosts that can be rented now; it always has changed."""
-        return downloader.post(address(), question())
+        return replace(downloader.post(address(), question()), is_live=True)
 
     def read(self, provider: str, data: bytes) -> ReadListings:  # noqa: ARG002
         """The hosts in an answer, each a listing."""

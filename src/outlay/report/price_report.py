@@ -26,10 +26,11 @@ from outlay.prices.history import (
     Waiting,
 )
 from outlay.prices.price_changes import ChangeTotal, PriceChange, PriceChanges
-from outlay.prices.price_store import Attempt, State
+from outlay.prices.price_store import UNREAD, Attempt, State
+from outlay.prices.status import Installed, KeyStatus, SetUp, SourceStatus
 from outlay.report.console import Page, table
 from outlay.report.documents import Document, copied
-from outlay.report.text import counted, machine, usd
+from outlay.report.text import counted, machine, size, usd
 from outlay.units import days_after, days_between
 
 if TYPE_CHECKING:
@@ -46,16 +47,17 @@ def prices_in_words(book: PriceBook, today: str) -> str:
     days = days_between(book.as_of, today)
     if book.freshness and days <= OLD_DAYS:
         return _refreshed_in_words(book, today)
-    age = "of today" if days <= 0 else f"{days} day{'s' * (days > 1)} old"
-    renew = ": `outlay prices refresh` renews them" if days > OLD_DAYS else ""
-    return f"{book.name}, {age}{renew}"
+    age = "of today" if days <= 0 else f"{counted(days, 'day')} old"
+    asked = max((book.as_of, *book.confirmed.values()))
+    renew = ": `outlay prices refresh` renews them"
+    return f"{book.name}, {age}" + (renew if days_between(asked, today) > OLD_DAYS else "")
 
 
 # --- refresh ---
 
 
 def _refreshed_in_words(book: PriceBook, today: str) -> str:
-    """`26 providers refreshed today, 3 older: azure 2024-08-19, ibm 2023-01-15 and 1 more`."""
+    """`26 providers refreshed today, 4 with older lists: azure 2024-08-19, ... and 1 more`."""
     days = {name: days_between(day, today) for name, day in book.freshness.items()}
     new = [name for name, age in days.items() if age <= OLD_DAYS]
     old = sorted((day, name) for name, day in book.freshness.items() if name not in new)
@@ -69,11 +71,14 @@ def _refreshed_in_words(book: PriceBook, today: str) -> str:
     asked = [book.confirmed.get(name) or day for day, name in old]
     is_waiting = any(days_between(day, today) > OLD_DAYS for day in asked)
     renew = ": `outlay prices refresh` renews them" if is_waiting else ""
-    return f"{words}, {len(old)} older: {shown}{renew}"
+    lists = "an older list" if len(old) == 1 else "older lists"
+    return f"{words}, {len(old)} with {lists}: {shown}{renew}"
 
 
 def is_old(book: PriceBook, offer: Offer, tenancy: Tenancy, today: str) -> bool:
-    """Whether nobody has asked for the price of an offer for long."""
+    """Whether nobody has asked for the price of an offer for long; what was promised holds."""
+    if offer.is_promised:
+        return False
     asked = max(offer.seen_on(tenancy), book.confirmed.get(offer.provider, ""))
     return days_between(asked, today) > OLD_DAYS
 
@@ -131,6 +136,15 @@ def refresh_document(attempts: Sequence[Attempt]) -> RefreshDocument:
     )
 
 
+_MOST_NAMES = 12
+_OTHER_NOUNS = {"rates": " rates", "spot-advisor": " types"}
+"""What sources of something else than offers have so many of."""
+_FAILED_STATES = {
+    "kept": "no answer that could be used: the last good prices stay, if there are any",
+    "refused": "an answer that is not to be believed: the last good prices stay",
+}
+
+
 def print_refresh(attempts: Sequence[Attempt]) -> None:
     """What a refresh brought: a row for each source and provider, then what is new."""
     page = Page()
@@ -140,7 +154,7 @@ def print_refresh(attempts: Sequence[Attempt]) -> None:
             attempt.source,
             attempt.provider,
             attempt.state,
-            f"{attempt.offers:,}",
+            f"{attempt.offers:,}{_OTHER_NOUNS.get(attempt.source, '')}",
             attempt.as_of or "-",
             attempt.reason or "",
         ]
@@ -155,18 +169,35 @@ def print_refresh(attempts: Sequence[Attempt]) -> None:
 
 def _refresh_remarks(attempts: Sequence[Attempt]) -> Iterator[str]:
     """What is to be said of a refresh beside its table."""
-    done = [attempt for attempt in attempts if attempt.state in ("fresh", "unchanged")]
-    yield f"Refreshed: {len(done)} of {counted(len(attempts), 'list')}."
+    asked = [attempt for attempt in attempts if not attempt.missing_key]
+    done = [attempt for attempt in asked if attempt.state in ("fresh", "unchanged")]
+    if asked:
+        yield f"Refreshed: {len(done)} of {counted(len(asked), 'list')}."
+    states = {attempt.state for attempt in asked}
+    yield from (
+        f"  {state}: {words}." for state, words in _FAILED_STATES.items() if state in states
+    )
     new = sorted({attempt.provider for attempt in attempts if attempt.is_new_provider})
     if new:
-        yield f"New to outlay, without terms (billing, storage, transfer): {', '.join(new)}."
+        yield f"New to outlay, without terms (billing, storage, transfer): {_first_of(new)}."
     gpus = sorted({gpu for attempt in attempts for gpu in attempt.unknown_gpus})
     if gpus:
-        yield f"GPUs that outlay does not know, kept and in no plan: {', '.join(gpus)}."
+        yield f"GPUs that outlay does not know, kept and in no plan: {_first_of(gpus)}."
+    for attempt in attempts:
+        unread = (note for note in attempt.notes if UNREAD in note)
+        yield from (f"{attempt.provider} ({attempt.source}): {note}." for note in unread)
     keys = {attempt.provider: attempt.missing_key for attempt in attempts if attempt.missing_key}
     if keys:
-        named = ", ".join(f"{provider} ({key})" for provider, key in sorted(keys.items()))
-        yield f"Not asked, as no key is set: {named}."
+        named = [
+            f"{provider} ({key.replace(', ', ' or ')})" for provider, key in sorted(keys.items())
+        ]
+        yield f"Not asked, as no key is set: {', '.join(named)}."
+
+
+def _first_of(names: Sequence[str]) -> str:
+    """Names, but no more of them than one reads."""
+    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 def refresh_failures(attempts: Sequence[Attempt]) -> str:
@@ -580,8 +611,9 @@ def history_notes(history: PriceHistory, today: str) -> list[str]:
 
 def _history_notes(history: PriceHistory, today: str) -> Iterator[str]:
     yield (
-        "A GPU-hour is the price of a machine over its GPUs; a list that only repeats the last one "
-        "is no price, and what waiting did is of providers known before and after."
+        "A GPU-hour is the price of a machine over its GPUs. The cheapest of all also moves when a "
+        "provider joins or its list grows too old to count; what waiting did is of providers known "
+        "before and after."
     )
     if len(history.names) > 1:
         names = ", ".join(history.names[:-1]) + f" and {history.names[-1]}"
@@ -593,7 +625,9 @@ def _history_notes(history: PriceHistory, today: str) -> Iterator[str]:
             if not year.is_current
         ]
         if gone:
-            yield f"{TENANCY_WORDS[tenancy]}, no newer price than of: {', '.join(gone)}."
+            yield (
+                f"{TENANCY_WORDS[tenancy]}, last seen too long ago to count now: {', '.join(gone)}."
+            )
     words: dict[str, list[str]] = defaultdict(list)
     for left in history.left_out:
         words[left.doubt].append(f"{left.provider} {left.tenancy} {left.first} to {left.last}")
@@ -635,11 +669,14 @@ def begin_words(changes: PriceChanges) -> list[str]:
     day = changes.since[:10]
     groups: dict[str, list[str]] = defaultdict(list)
     for total in changes.totals:
-        if not (total.dearer or total.cheaper or total.new or total.gone):
-            continue
         name = f"{total.provider} ({total.source})"
+        is_as_it_was = not (total.dearer or total.cheaper or total.new or total.gone)
+        if is_as_it_was and total.begins != total.ends:
+            continue
         if total.begins == total.ends:
             groups[f"read once only, on {total.begins}: nothing to compare"].append(name)
+        elif not (total.dearer or total.cheaper or total.new or total.gone):
+            continue
         elif total.from_snapshot:
             groups[f"compared with the bundled snapshot of {total.begins}"].append(name)
         elif total.begins > day:
@@ -903,3 +940,148 @@ def _lists_table(lists: Sequence[ListSummary], width: int) -> Table:
 
 
 # --- what is installed, and which sources answer ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastAttemptDocument:
+    """The last time that a source was asked about a provider."""
+
+    source: str
+    at: str
+    state: State
+    as_of: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderAgeDocument:
+    """How old the prices are that plans use of one provider."""
+
+    provider: str
+    as_of: str
+    """The day of the middle one of its offers."""
+    newest: str
+    """The day of the newest of them."""
+    age_days: int
+    offers: int
+    last_attempts: Sequence[LastAttemptDocument]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckDocument(Document):
+    """What `outlay check --json` prints."""
+
+    version: str
+    data_folder: str
+    kept_bytes: int | None
+    """Of refreshed prices and their history; None where nothing was refreshed."""
+    installed: Sequence[Installed]
+    sources: Sequence[SourceStatus]
+    providers: Sequence[ProviderAgeDocument]
+    """Oldest first."""
+    keys: Sequence[KeyStatus]
+    """Of providers that are asked directly; never a value."""
+    rates_as_of: str | None
+    """The day of the newest exchange rate."""
+    own_lists: Sequence[str]
+
+
+def check_document(found: SetUp) -> CheckDocument:
+    """What is there and what is missing, as JSON."""
+    providers = [
+        copied(
+            ProviderAgeDocument,
+            age,
+            last_attempts=[copied(LastAttemptDocument, one) for one in age.last_attempts],
+        )
+        for age in found.providers
+    ]
+    return copied(CheckDocument, found, schema=1, providers=providers)
+
+
+def print_set_up(found: SetUp, today: str) -> None:
+    """One screen: what is there, what is missing for what, how old each provider's prices are."""
+    page = Page()
+    page.print(f"outlay {found.version}; what it keeps lies in {found.data_folder}.")
+    page.print_section("Installed", _installed_table(found, page.width))
+    page.print_section("Price sources", _sources_table(found, page.width))
+    page.print_section("Prices that plans use", _ages_table(found, page.width))
+    for line in _remarks(found, today):
+        page.print(line)
+
+
+def _installed_table(found: SetUp, width: int) -> Table:
+    rows = [
+        (
+            one.name,
+            "no" if one.version is None else one.version or "yes",
+            one.purpose,
+            one.fix or "" if one.version is None else "",
+        )
+        for one in found.installed
+    ]
+    return table(("name", "there", "what it is for", "to have it"), rows, width, wrap="to have it")
+
+
+def _sources_table(found: SetUp, width: int) -> Table:
+    said = {True: "yes", False: "no", None: "not asked"}
+    rows = [
+        (
+            one.source,
+            said[one.answers],
+            "" if one.seconds is None else f"{one.seconds:.1f} s",
+            one.reason or one.address,
+        )
+        for one in found.sources
+    ]
+    heads = ("source", "answers", "in", "address, or why not")
+    return table(heads, rows, width, right=("in",), wrap=heads[3])
+
+
+def _ages_table(found: SetUp, width: int) -> Table:
+    rows = [
+        (
+            age.provider,
+            str(age.offers),
+            age.as_of,
+            "today" if age.age_days == 0 else counted(age.age_days, "day"),
+            "" if age.newest == age.as_of else age.newest,
+            _last_asked(age.last_attempts),
+        )
+        for age in found.providers
+    ]
+    heads = ("provider", "offers", "as of", "age", "newest", "last asked")
+    return table(heads, rows, width, right=("offers", "age"), wrap="last asked")
+
+
+def _last_asked(attempts: Sequence[Attempt]) -> str:
+    """Each source that was asked, when, and what it said where that was no good."""
+    if not attempts:
+        return "never: the bundled snapshot"
+    return "; ".join(
+        f"{one.source} {one.at[:10]}" + (f" ({one.state})" if one.state in _NO_GOOD else "")
+        for one in attempts
+    )
+
+
+_NO_GOOD = ("kept", "refused")
+
+
+def _remarks(found: SetUp, today: str) -> Iterator[str]:
+    """What else a person should know, a line each."""
+    missing = [f"{one.provider} ({one.missing})" for one in found.keys if one.missing]
+    there = [one.provider for one in found.keys if not one.missing]
+    yield ""
+    if there:
+        yield f"Asked directly, no key missing: {', '.join(there)}."
+    if missing:
+        yield f"Not asked, as a variable with their key is not set: {', '.join(missing)}."
+    if found.rates_as_of:
+        age = days_between(found.rates_as_of, today)
+        yield f"Exchange rates of {found.rates_as_of}, {counted(max(age, 0), 'day')} old."
+    if found.own_lists:
+        yield f"Your own lists: {', '.join(found.own_lists)}."
+    if found.kept_bytes is None:
+        yield "No prices were refreshed yet: `outlay prices refresh` has today's."
+    else:
+        yield f"Refreshed prices and their history take {size(found.kept_bytes)}."

@@ -29,6 +29,7 @@ from outlay.report.fit import FitDocument
 from outlay.report.price_report import (
     ChangesDocument,
     CheapOffersDocument,
+    CheckDocument,
     CompareDocument,
     HistoryDocument,
     PricesImportDocument,
@@ -59,6 +60,7 @@ DOCUMENTS: dict[str, Any] = {
     "prices-history": HistoryDocument,
     "prices-changes": ChangesDocument,
     "prices-import": PricesImportDocument,
+    "check": CheckDocument,
 }
 _COMMANDS = {"vary": "plan --vary", "measurement": "probe", "batches": "probe --find-batch"}
 """The commands of documents that have another name."""
