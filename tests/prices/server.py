@@ -217,10 +217,14 @@ class PriceServer(_Running):
         """Every path as it should be again."""
         self._behaviours.clear()
 
-    def clear(self) -> None:
-        """As it was in the beginning: no files, nothing asked, nothing wrong."""
+    def files(self) -> dict[str, Served]:
+        """What is served now, for `clear`."""
+        return dict(self._files)
+
+    def clear(self, files: Mapping[str, Served] | None = None) -> None:
+        """As it was in the beginning: nothing asked, nothing wrong, no files, or those given."""
         self.behave()
-        self._files.clear()
+        self._files = dict(files or {})
         self.requests.clear()
 
     def count(self, path: str) -> int:

@@ -119,8 +119,14 @@ def test_refreshed_providers_are_new_and_all_others_bundled():
     assert (book.kind, book.as_of) == ("refreshed", "2026-11-16")
     assert [one.price_usd_per_hour for one in listed(book, "lambda")] == [2.5]
     assert [one.instance for one in listed(book, "vultr")] == ["box"]
-    snapshot = [one for one in snapshot_offers() if one.provider not in ("lambda", "vultr")]
-    assert [one for one in book.listed if one.provider not in ("lambda", "vultr")] == snapshot
+    snapshot = {one.identity: one for one in snapshot_offers() if one.provider != "lambda"}
+    others = {one.identity: one for one in book.listed if one.provider in book.confirmed}
+    others = {name: one for name, one in others.items() if name[0] not in ("lambda", "vultr")}
+    assert others.keys() == snapshot.keys()
+    for name, one in others.items():  # the same, but for what has become stale since
+        known = {*snapshot[name].doubts, doubt_kinds()["stale"]}
+        assert replace(one, doubts=()) == replace(snapshot[name], doubts=())
+        assert set(one.doubts) <= known
     assert book.freshness["lambda"] == "2026-11-10"
     assert book.freshness["azure"] == "2024-08-19"
     assert book.confirmed["lambda"] == "2026-11-10"
@@ -150,6 +156,20 @@ def test_other_sources_are_looked_at_for_doubts(monkeypatch):
     book = current_prices(TODAY, no_warning)
     assert looked_at == {"lambda": [second]}
     assert [one.doubts[0].word for one in book.listed] == ["stale"]
+
+
+def test_lists_that_nobody_renews_judge_nobody(monkeypatch):
+    judges: list[Offer] = []
+    monkeypatch.setattr(books, "doubted_by_others", lambda offers, _: judges.extend(offers) or ())
+    new, old = (
+        prices(offer(provider=provider, as_of=day), source="skypilot", provider=provider, as_of=day)
+        for provider, day in (("lambda", "2026-11-16"), ("newcloud", "2025-01-01"))
+    )
+    keep(new, old)
+    current_prices(TODAY, no_warning)
+    stale = {one.provider for one in judges if "stale" in {doubt.word for doubt in one.doubts}}
+    assert "newcloud" in stale
+    assert "lambda" not in stale
 
 
 def test_what_a_refresh_put_together_is_read_as_it_was(monkeypatch):

@@ -201,7 +201,11 @@ def doubted_by_age(offer: Offer, today: str, as_of: str) -> Offer:
         word, said = "stale spot", {"stale spot", "superseded spot"}
     else:
         return offer
-    return offer if words & said else replace(offer, doubts=(*offer.doubts, doubt_kinds()[word]))
+    if words & said:
+        return offer
+    order = list(doubt_kinds())
+    doubts = sorted((*offer.doubts, doubt_kinds()[word]), key=lambda doubt: order.index(doubt.word))
+    return replace(offer, doubts=tuple(doubts))
 
 
 def _is_behind(day: str, today: str, as_of: str) -> bool:

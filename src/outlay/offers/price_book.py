@@ -86,14 +86,15 @@ class PriceBook:
             return bundled_offers(today)
         if self.kind == "past":  # what became known later is not known then
             return self.listed
-        return offers_on(self.listed, today, self._day_of_the_rest)
+        return offers_on(self.listed, today, day_of_the_rest(self.confirmed, self.as_of))
 
-    @property
-    def _day_of_the_rest(self) -> str:
-        """The day that prices are stale behind: when the middle one of all providers was last asked
-        about, so that one provider's new prices make no other stale; no later than the newest."""
-        asked = sorted(self.confirmed.values())
-        return min(asked[len(asked) // 2], self.as_of) if asked else self.as_of
+
+def day_of_the_rest(confirmed: Mapping[str, str], as_of: str) -> str:
+    """The day that prices are stale behind: when the middle one of all providers was last asked
+    about (`confirmed`), so that one provider's new prices make no other stale; no later than the
+    newest, which are of `as_of`."""
+    asked = sorted(confirmed.values())
+    return min(asked[len(asked) // 2], as_of) if asked else as_of
 
 
 def offers_of(prices: PriceBook | None, today: str) -> tuple[Offer, ...]:

@@ -334,9 +334,8 @@ def _unknown_gpus(book: PriceBook) -> list[str]:
         return []
     names = sorted({offer.gpu for offer in book.unknown})
     named = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return [
-        f"Not planned: {len(book.unknown)} offers of GPUs that outlay knows nothing of ({named})."
-    ]
+    count = "1 offer" if len(book.unknown) == 1 else f"{len(book.unknown):,} offers"
+    return [f"Not planned: {count} of GPUs that outlay knows nothing of ({named})."]
 
 
 def _age(book: PriceBook, today: str) -> str:
@@ -344,4 +343,4 @@ def _age(book: PriceBook, today: str) -> str:
     if not today:
         return ""
     days = days_between(book.as_of, today)
-    return f" ({days} day{'s' * (days != 1)} old)"
+    return f" ({days} day{'s' * (days > 1)} old)" if days > 0 else " (of today)"

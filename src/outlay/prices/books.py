@@ -20,10 +20,16 @@ from typing import Any
 
 from outlay.errors import PriceStoreFailed
 from outlay.files import PRICE_LISTS, data_folder
-from outlay.offers.catalog import bundled_offers, gpu_filter, snapshot_date, snapshot_offers
+from outlay.offers.catalog import (
+    bundled_offers,
+    doubted_by_age,
+    gpu_filter,
+    snapshot_date,
+    snapshot_offers,
+)
 from outlay.offers.expected_price import SpotMarket
 from outlay.offers.offer import Offer, ZoneQuote
-from outlay.offers.price_book import PriceBook, bundled_book
+from outlay.offers.price_book import PriceBook, bundled_book, day_of_the_rest
 from outlay.offers.terms import known_provider
 from outlay.prices.checks import (
     BUNDLED,
@@ -104,8 +110,11 @@ def _merged(lists: Sequence[ProviderPrices], store: PriceStore) -> PriceBook:
     freshness |= {provider: prices.as_of for provider, prices in chosen.items()}
     confirmed = dict.fromkeys(freshness, snapshot_date())
     confirmed |= {provider: prices.fetched_at[:10] for provider, prices in chosen.items()}
+    today, rest = max(confirmed.values()), day_of_the_rest(confirmed, max(freshness.values()))
+    # What nobody renews is doubted first, so that no other price is judged by it.
+    aged = [doubted_by_age(offer, today, rest) for offer in (*refreshed, *bundled)]
     return _book(
-        listed=doubted_by_others((*refreshed, *bundled), second),
+        listed=doubted_by_others(aged, second),
         unknown=tuple(offer for prices in chosen.values() for offer in prices.unknown),
         freshness=freshness,
         confirmed=confirmed,

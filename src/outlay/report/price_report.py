@@ -98,6 +98,7 @@ class RefreshedSourceDocument:
     as_of: str | None
     """The day of those, null where there are none."""
     reason: str | None
+    """Why the last good prices are kept."""
     missing_key: str
     """The variables that hold the key without which it is not answered; empty where none is
     needed, or it is set."""
