@@ -20,7 +20,7 @@ os.environ["TURN"] = str(turn + 1)
 if turn == 0:
     become(*sys.argv)
 
-import plain
+import plain  # noqa: E402
 
 sys.argv[1:] = [sys.argv[1], "0", "-", "40" if turn == 1 else "30"]
 plain.main(plain.sgd)

@@ -1,4 +1,4 @@
-"""The plain loop with an optimizer that is imported at once: lean.py, with the words of plain.py."""
+"""The plain loop with an optimizer that is imported at once; words as of plain.py."""
 
 import own_optimizer
 import plain

@@ -44,7 +44,7 @@ _PLUMBING = tuple(
     )
 )
 """What stands between an operator and its dispatch."""
-_INITIALISATION = _TORCH + os.path.join("nn", "init.py")
+_INITIALISATION = f"{_TORCH}nn{os.sep}init.py"
 """Draws values of a truncated distribution anew until none is out of bounds."""
 # Assumes: hardly any is: bounds are mostly a hundred standard deviations away (2 and 0.02).
 _LARGE = 10**9
