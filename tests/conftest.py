@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ from outlay.trace import process
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests plan with the bundled prices, whatever was refreshed on the machine they run on.
 os.environ["OUTLAY_PRICES"] = "bundled"
+# A job in the background ignores the signal of Ctrl-C, and so would all that tests start and stop.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tests start Python some hundred times: each would compile outlay anew, half of its start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

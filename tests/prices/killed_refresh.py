@@ -81,9 +81,21 @@ def broken(path: Path) -> list[str]:
     return wrong + [f"{left}: in the history alone" for left in stood]
 
 
+def seconds_of_one(path: Path) -> float:
+    """How long a refresh takes here, in a process of its own."""
+    started_s = time.perf_counter()
+    child = os.fork()
+    if child == 0:
+        refresh(path, 1)
+        os._exit(0)
+    os.waitpid(child, 0)
+    return time.perf_counter() - started_s
+
+
 def kill(path: Path, times: int) -> None:
     luck, wrong, before, journals = random.Random(7), [], 0, 0
     snapshot_offers(), all_terms()  # read once for all children
+    longest_s = 1.5 * seconds_of_one(path)
     for _ in range(times):
         read, write = os.pipe()
         child = os.fork()
@@ -96,7 +108,7 @@ def kill(path: Path, times: int) -> None:
         os.close(write)
         os.read(read, 1)
         os.close(read)
-        time.sleep(luck.uniform(0.0, 0.06))
+        time.sleep(luck.uniform(0.0, longest_s))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         journals += path.with_name(f"{path.name}-journal").exists()

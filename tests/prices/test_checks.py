@@ -11,7 +11,13 @@ from tests.builders import a_doubt, an_offer
 
 from outlay.offers.catalog import doubt_kinds, snapshot_offers
 from outlay.offers.offer import BEFORE, HostQuality, OtherPrice
-from outlay.prices.checks import doubted_by_others, doubted_by_past, gpu_kind, refusal
+from outlay.prices.checks import (
+    doubted_by_others,
+    doubted_by_past,
+    gpu_kind,
+    refusal,
+    same_machines,
+)
 from outlay.prices.price_list import PriceList
 from outlay.prices.price_store import PriceStore
 from outlay.prices.sources import ProviderPrices, ReadListings, Validators
@@ -559,6 +565,22 @@ def test_a_price_that_is_long_outdated_is_no_caution_against_a_new_one():
     assert "sources far apart" in words(beside(now, listed(usd=1.29, as_of="2026-10-16")))
     old = listed(usd=1.29, as_of="2026-10-15")
     assert "sources far apart" in words(beside(old, now))
+
+
+def test_a_source_of_any_age_speaks_against_a_price_that_no_time_explains():
+    now = listed(usd=0.0229, as_of="2026-11-16")
+    assert "sources far apart" in words(beside(now, listed(usd=2.29, as_of="2025-01-01")))
+    assert "sources far apart" not in words(beside(now, listed(usd=0.09, as_of="2025-01-01")))
+
+
+def test_the_same_machines_by_another_source_are_found_by_what_they_are():
+    ours = [listed("gpu_1x", gpu="T4", usd=2.0), listed("gpu_8x", gpu="L4", gpus=8, usd=9.0)]
+    theirs = [
+        listed("t4-small", gpu="T4", usd=1.0, region="any"),
+        listed("l4-large", gpu="L4", gpus=4, usd=5.0),
+    ]
+    (found,) = same_machines(ours, theirs)
+    assert (found.instance, found.region, found.price_usd_per_hour) == ("gpu_1x", "north", 1.0)
 
 
 def test_a_source_that_agrees_makes_a_price_as_young_as_it_is_itself():

@@ -207,6 +207,22 @@ def test_an_empty_list_is_refused():
         assert (attempt.state, attempt.reason) == ("refused", "It lists no machine with a GPU.")
 
 
+def test_the_first_list_of_another_source_is_held_against_the_bundled_machines(monkeypatch):
+    monkeypatch.setattr(refresh, "doubted_by_past", checks.doubted_by_past)
+    monkeypatch.setattr(refresh, "refusal", checks.refusal)
+    l4 = next(o for o in snapshot_offers() if o.identity == ("gcp", "g2-standard-4", "us-east1"))
+    row = {"instance": "L4 by another name", "region": "us-east1", "gpu": "L4", "vcpus": 4.0}
+    assert (l4.gpu, l4.gpus, l4.vcpus) == ("L4", 1, 4.0)
+    monkeypatch.setattr(refresh, "_bundled_by_provider", lambda: {"gcp": [l4]})
+    usd = (l4.price_usd_per_hour or 0.0) / 100
+    dear = [{**row, "price": usd}, {"instance": "other", "gpus": 8, "price": 20.0}]
+    source = StandIn(name="gpuhunt", answers={"gcp": dear})
+    assert states(refreshed(source))["gcp"][0] == "fresh"
+    assert kept_doubts() == [["outlier"], []]
+    refreshed(source, now=FRIDAY, accept=True)
+    assert kept_doubts() == [[], []]
+
+
 def test_what_is_accepted_is_held_against_nothing(monkeypatch):
     held_against = []
 

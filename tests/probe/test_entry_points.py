@@ -23,7 +23,7 @@ INJECT = "/somewhere/inject"
 @pytest.mark.torch
 def test_a_script_that_starts_itself_in_another_folder_with_an_environment_of_its_own(tmp_path):
     command = ("--", PYTHON, SCRIPTS / "respawns.py", "clock.json")
-    probed = probe(tmp_path, "--steps", 40, *command)
+    probed = probe(tmp_path, "--steps", 40, "--no-operations", *command)
     measurement = probed.measurement
     assert (probed.code, measurement.ending, measurement.status) == (0, "stopped", 0)
     assert (measurement.samples_per_step, measurement.steps_per_epoch) == (8, 80)  # of 640
@@ -45,7 +45,7 @@ def test_a_script_that_becomes_another_program_keeps_its_last_steps(tmp_path):
 @pytest.mark.torch
 def test_a_shell_script_with_a_path_of_its_own_is_told_at_once_what_to_write(tmp_path):
     (tmp_path / "train.sh").write_text(
-        f"PYTHONPATH={SCRIPTS} {PYTHON} {SCRIPTS / 'plain.py'} clock.json 0 - 250\n"
+        f"PYTHONPATH={SCRIPTS} {PYTHON} {SCRIPTS / 'lean.py'} clock.json 0 - 250\n"
     )
     probed = probe(tmp_path, "--", "bash", "train.sh")
     assert (probed.code, probed.measurement.steps_seen) == (0, 0)

@@ -33,7 +33,7 @@ def test_for_a_time(tmp_path):
 
 @pytest.mark.torch
 def test_until_it_is_known_well_enough(tmp_path):
-    probed = probe_script(tmp_path, "plain.py", options=("--until", "15%", "--no-operations"))
+    probed = probe_script(tmp_path, "lean.py", options=("--until", "15%", "--no-operations"))
     assert (probed.code, probed.measurement.ending) == (0, "stopped")
     assert probed.step.precision <= 0.15
     # At least 3 s of steady state, and no more than the time that took.
@@ -57,7 +57,7 @@ def test_what_it_may_cost(tmp_path):
     # At 3600 dollars an hour a dollar is gone after a second: before torch is imported. The first
     # step is the last one then.
     options = ("--price", "3600", "--max-cost", "$1")
-    probed = probe_script(tmp_path, "plain.py", options=options)
+    probed = probe_script(tmp_path, "lean.py", options=options)
     assert (probed.code, probed.measurement.ending) == (0, "stopped")
     assert len(probed.own_s()) == 0  # stopped within its first step
     assert probed.measurement.usd >= 1

@@ -131,7 +131,7 @@ def test_its_report_goes_to_stderr(plain):
 
 @pytest.mark.parametrize("workers", [(2, "fork"), (1, "spawn")])
 def test_loaders_with_workers(folder, workers):
-    probed = probe_script(folder, "plain.py", *workers, options=PLAINLY)
+    probed = probe_script(folder, "lean.py", *workers, options=PLAINLY)
     stopped(probed)
     timed(probed)
     assert probed.measurement.batch_size == 8
@@ -374,7 +374,7 @@ def test_a_shell_script_that_runs_a_module_elsewhere(folder):
     stopped(probed)
     timed(probed)
     assert probed.out == f"training in {SCRIPTS}\npython ended with 0\n"
-    assert [optimizer.name for optimizer in probed.measurement.optimizers] == ["Adagrad"]
+    assert [optimizer.name for optimizer in probed.measurement.optimizers] == ["PlainSGD"]
     assert probed.measurement.batch_size is None  # a lone parameter: nothing tells
 
 

@@ -415,6 +415,16 @@ def turns_without_a_test(batch_size: int) -> Step:
     return _backward(loss)
 
 
+def drawn_within_bounds(batch_size: int) -> Step:
+    """Noise of a truncated distribution: torch draws it anew until none is out of bounds."""
+    model, noise = _layer(), torch.empty(batch_size, N)
+
+    def loss() -> Tensor:
+        return model(nn.init.trunc_normal_(noise, std=0.02)).sum()
+
+    return _backward(loss)
+
+
 def early_exit(batch_size: int) -> Step:
     """Six layers, of which the last are left out once all are sure."""
     layers, x = nn.ModuleList(_layer() for _ in range(6)), torch.randn(batch_size, N)

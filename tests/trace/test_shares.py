@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.trace.sweep import flops, notes_text, report
+from tests.trace.sweep import count, flops, notes_text, report
 
 from outlay.trace.capture.likely_values import even_counts, evenly_set, in_turn
 from outlay.trace.tracing import profile_of, trace_step
@@ -181,6 +181,14 @@ def test_a_loop_that_values_would_end_takes_ten_turns(step: str, code: str) -> N
     assert rows(step) == 10 * BATCH
     said = notes_text(report(FILE, step))
     assert f"The loop at {line_of(code)} depends on values: 10 turns at most were assumed." in said
+
+
+def test_a_truncated_draw_is_made_once() -> None:
+    result = report(FILE, "drawn_within_bounds")
+    # -2 and 2 are a hundred standard deviations of 0.02 away
+    assert count(result, "aten.normal_") == 1
+    assert count(result, "aten.where") == 0
+    assert "turns" not in notes_text(result)
 
 
 def test_an_early_exit_is_not_taken() -> None:

@@ -94,9 +94,9 @@ class Option:
     prefer: Preferences = field(default_factory=Preferences)
     blocked: str | None = None
     """Why it cannot be taken, beside memory, price, budget and deadline."""
-    outcome: Callable[[Sampler], Outcome] | None = None
+    outcome: Callable[[Sampler], Outcome] | None = field(default=None, repr=False)
     """The run and its bill under other luck."""
-    cash_of: Callable[[Sampler], Cash] | None = None
+    cash_of: Callable[[Sampler], Cash] | None = field(default=None, repr=False)
     """What must be paid on the first day; None: nothing."""
     simulate: Callable[[Draws], Simulation] | None = field(default=None, repr=False, compare=False)
     """What `outcome` draws, found faster where options share it ..."""

@@ -409,8 +409,9 @@ def doubted_by_others(
     `second`: what further sources say of each provider. `suspiciously cheap` and `dear`, on demand
     and as spot, are given anew; `sources disagree` where another source's on-demand price of the
     same machine differs by more than 5 %, `sources far apart` besides where it does by more than
-    25 %. Where sources agree the later day counts, and nothing is `stale`. What another source says
-    is kept with the offer (`other_prices`).
+    25 % at about the same time, or by more than 4 times at any. Where sources agree the later day
+    counts, and nothing is `stale`. What another source says is kept with the offer
+    (`other_prices`).
     """
     judged = _judged(offers)
     return _beside_sources(judged, second) if second else judged
@@ -578,6 +579,22 @@ def _is_host(offer: Offer) -> bool:
     return offer.host is not None or "marketplace" in _words(offer)
 
 
+def same_machines(offers: Sequence[Offer], others: Sequence[Offer]) -> tuple[Offer, ...]:
+    """What another source has of the same machines, by the names of these; of one in several
+    regions the price that is nearest."""
+    own, there = _Machines(offers), _Machines(others)
+    pairs = [(offer, there.like(offer, own)) for offer in offers]
+    return tuple(
+        replace(
+            min(found, key=lambda other: apart(offer, other) or 0.0),
+            instance=offer.instance,
+            region=offer.region,
+        )
+        for offer, found in pairs
+        if found
+    )
+
+
 def _beside_sources(
     offers: Sequence[Offer], second: Mapping[str, Sequence[ProviderPrices]]
 ) -> tuple[Offer, ...]:
@@ -617,6 +634,7 @@ def disagreement(offer: Offer, other: Offer) -> list[str]:
     both_days = bool(other.as_of and offer.as_of)
     is_outdated = both_days and days_between(other.as_of, offer.as_of) > _SAME_TIME_DAYS
     is_far = fraction > FAR_APART_FRACTION and not is_outdated
+    is_far |= fraction > MOVED_FACTOR - 1  # which no price does in a year
     return ["sources disagree", *(["sources far apart"] if is_far else [])]
 
 

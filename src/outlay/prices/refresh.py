@@ -29,7 +29,7 @@ from outlay.offers.catalog import snapshot_date, snapshot_offers
 from outlay.offers.offer import Offer
 from outlay.offers.terms import all_terms
 from outlay.prices.books import keep_book
-from outlay.prices.checks import doubted_by_past, refusal
+from outlay.prices.checks import doubted_by_past, refusal, same_machines
 from outlay.prices.download import Downloader
 from outlay.prices.price_list import PriceList, price_list
 from outlay.prices.price_store import UNREAD, Attempt, PriceStore, State, pairs_of
@@ -233,16 +233,20 @@ class _Question:
     before: ProviderPrices | None = None
     bundled: tuple[Offer, ...] = ()
     """What the snapshot has of it, where that came from the same source."""
+    bundled_elsewhere: tuple[Offer, ...] = ()
+    """The same where it came from another source, which has names of its own."""
     is_after_snapshot: bool = True
     is_guess: bool = False
     """Whether nobody knows the provider, so that the source need not, either."""
 
-    @property
-    def offers_before(self) -> tuple[Offer, ...]:
-        """The last good offers, else the bundled ones, where those are of days before."""
+    def offers_before(self, offers: Sequence[Offer]) -> tuple[Offer, ...]:
+        """The last good ones of some offers, else the bundled ones, where those are of days
+        before."""
         if self.before is not None:
             return self.before.offers
-        return self.bundled if self.is_after_snapshot else ()
+        if not self.is_after_snapshot:
+            return ()
+        return self.bundled or same_machines(offers, self.bundled_elsewhere)
 
 
 def _named_sources(known: Sequence[Source], names: Sequence[str]) -> list[Source]:
@@ -273,14 +277,16 @@ def _questions(
         takes_any = getattr(source, "takes_any_provider", False)
         own = [name for name in sold[source.name] if not names or name in wanted]
         for provider in (*own, *(guesses if takes_any else ())):
-            from_snapshot = bundled if source.name == SNAPSHOT_SOURCE else {}
+            is_of_snapshot = source.name == SNAPSHOT_SOURCE
+            sold_then = tuple(bundled.get(provider, ()))
             questions.append(
                 _Question(
                     source=source,
                     provider=provider,
                     known=store.validators(source.name, provider),
                     before=kept.get((source.name, provider)),
-                    bundled=tuple(from_snapshot.get(provider, ())),
+                    bundled=sold_then if is_of_snapshot else (),
+                    bundled_elsewhere=() if is_of_snapshot else sold_then,
                     is_after_snapshot=snapshot_date() <= now[:10],
                     is_guess=provider in guesses,
                 )
@@ -482,7 +488,7 @@ class _Refresh:
         today, modified = self.now[:10], self._modified(question, reply)
         as_of = min(modified, today) if _is_day(modified) else today
         listed = price_list(read.listings, source=cited, as_of=as_of, today=today)
-        good = () if self.accept else question.offers_before
+        good = () if self.accept else question.offers_before(listed.offers)
         why = _refused(question, read, listed, good)
         if why is not None:
             return _Answer(question=question, state="refused", reason=_plain(why))

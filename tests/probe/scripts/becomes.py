@@ -7,8 +7,6 @@ that end with a program which exports what they trained.
 import os
 import sys
 
-import plain
-
 EXPORT = "import sys; print('exported'); sys.exit(3)"
 
 
@@ -21,8 +19,11 @@ turn = int(os.environ.get("TURN", "0"))
 os.environ["TURN"] = str(turn + 1)
 if turn == 0:
     become(*sys.argv)
+
+import plain  # noqa: E402
+
 sys.argv[1:] = [sys.argv[1], "0", "-", "40" if turn == 1 else "30"]
-plain.main()
+plain.main(plain.sgd)
 if turn == 1:
     become(sys.argv[0], "clock.json")
 become("-c", EXPORT)

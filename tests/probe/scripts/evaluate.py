@@ -9,13 +9,14 @@ import sys
 import time
 
 import own_clock
+import own_optimizer
 import torch
 from safetensors.torch import save_file
 
 torch.set_num_threads(1)
 clock = own_clock.OwnClock()
 model = torch.nn.Linear(32, 16)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+optimizer = own_optimizer.PlainSGD(model.parameters(), lr=1e-6)
 data = torch.utils.data.TensorDataset(torch.ones(400, 32))
 train = torch.utils.data.DataLoader(data, batch_size=4)
 large = {"large": torch.ones(20, 2**20)}

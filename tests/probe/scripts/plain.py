@@ -16,13 +16,13 @@ class Numbers(torch.utils.data.Dataset):
         return torch.full((32,), float(index)), torch.zeros(16)
 
 
-def main():
+def main(optimize):
     clock = own_clock.OwnClock()
     workers = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     method = sys.argv[3] if workers else None
     steps = int(sys.argv[4]) if len(sys.argv) > 4 else 10**9
     model = torch.nn.Linear(32, 16)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.9)
+    optimizer = optimize(model.parameters())
     loader = torch.utils.data.DataLoader(
         Numbers(),
         batch_size=8,
@@ -44,6 +44,10 @@ def main():
                 return
 
 
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=1e-6, momentum=0.9)
+
+
 if __name__ == "__main__":
-    main()
+    main(sgd)
     print("trained to the end")

@@ -10,6 +10,7 @@ if "CHILD" not in os.environ:
     os.makedirs("work", exist_ok=True)
     sys.exit(subprocess.run(command, env=own, cwd="work").returncode)
 
+import lean
 import plain
 
-plain.main()
+plain.main(lean.sgd)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import time
 
+import own_optimizer
 import torch
 
 way, limit, batch_size = sys.argv[1], int(sys.argv[2]), int(sys.argv[4])
 torch.set_num_threads(1)
 model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = own_optimizer.PlainSGD(model.parameters(), lr=0.1)
 inputs = torch.randn(batch_size, 8)
 for step in range(1000):
     if batch_size > limit and step == 2:

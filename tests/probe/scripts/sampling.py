@@ -4,12 +4,13 @@ The model is put back to train in the body of the loop, when the next batch is l
 """
 
 import own_clock
+import own_optimizer
 import torch
 
 torch.set_num_threads(1)
 clock = own_clock.OwnClock()
 model = torch.nn.Sequential(torch.nn.Linear(32, 16), torch.nn.Dropout())
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+optimizer = own_optimizer.PlainSGD(model.parameters(), lr=1e-6)
 data = torch.utils.data.TensorDataset(torch.ones(200, 32))
 train = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
 small = torch.utils.data.DataLoader(data, batch_size=100)

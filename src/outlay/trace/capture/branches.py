@@ -2,7 +2,8 @@
 
 `Answers` looks at the statement that asks. It takes the branch that does not raise; where nothing
 is known of the answer, the one that does something rather than skip it: an answer that leaves work
-out would make a step look cheaper than it is. A `while` that asks ends after `TURNS` turns.
+out would make a step look cheaper than it is. A `while` that asks ends after `TURNS` turns, one of
+torch's that initialises parameters at once.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ _PLUMBING = tuple(
     )
 )
 """What stands between an operator and its dispatch."""
+_INITIALISATION = f"{_TORCH}nn{os.sep}init.py"
+"""Draws values of a truncated distribution anew until none is out of bounds."""
+# Assumes: hardly any is: bounds are mostly a hundred standard deviations away (2 and 0.02).
 _LARGE = 10**9
 _ENDS = ("exit", "_exit", "abort", "quit")
 
@@ -129,6 +133,8 @@ class Answers:
     def _turn(self, frame: FrameType, question: Question, likely: bool | None) -> Answer:
         key = id(frame), frame.f_code, question.place
         ends_on = bool(question.ends_while_on)
+        if frame.f_code.co_filename == _INITIALISATION:
+            return Answer(value=ends_on)
         self._turns[key] += 1
         turn = self._turns[key]
         if turn > question.turns or (turn > 1 and likely == ends_on):
