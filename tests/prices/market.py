@@ -12,6 +12,9 @@ Spot Instance Advisor, the European Central Bank.
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
@@ -53,6 +56,59 @@ def excerpts() -> dict[str, bytes]:
     files = {path.stem: path.read_bytes() for path in (DATA / "skypilot").glob("*.csv")}
     files.pop("jarvislabs")  # a cloud that came later
     return files
+
+
+REAL_ROWS = {
+    "aws": (53_961, 2_457),
+    "azure": (5_969, 187),
+    "gcp": (34_753, 2_508),
+    "lambda": (408, 374),
+    "oci": (3_038, 686),
+    "runpod": (12_816, 11_376),
+}
+"""Rows of the largest files of 2026-08-22, and how many of them have a GPU."""
+
+
+_REGIONS = 20
+"""As many as a large provider has; the rest are zones."""
+
+
+def whole_files(folder: Path, day: str) -> dict[str, bytes]:
+    """SkyPilot's files as they stood on a day, from a folder of them."""
+    paths = (folder / "skypilot" / day).glob("*.csv.gz")
+    return {path.name.removesuffix(".csv.gz"): gzip.decompress(path.read_bytes()) for path in paths}
+
+
+def enlarged(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Excerpts with as many rows as the real files have: the same machines in more places."""
+    return {
+        cloud: _enlarged(data, *REAL_ROWS[cloud]) if cloud in REAL_ROWS else data
+        for cloud, data in files.items()
+    }
+
+
+def _enlarged(data: bytes, rows: int, with_gpu: int) -> bytes:
+    head, *known = csv.reader(io.StringIO(data.decode(), newline=""))
+    region = head.index("Region")
+    zone = head.index("AvailabilityZone") if "AvailabilityZone" in head else region
+    gpu = head.index("AcceleratorName")
+    have_gpu = [row for row in known if row[gpu]]
+    have_none = [row for row in known if not row[gpu]] or known[:1]
+
+    def elsewhere(row: list[str], number: int) -> list[str]:
+        moved = list(row)
+        if number:
+            moved[region] = f"{row[region]}-{number % _REGIONS}"
+            moved[zone] = f"{row[zone]}-{number}" if zone != region else moved[region]
+        return moved
+
+    def many(some: list[list[str]], count: int) -> list[list[str]]:
+        return [elsewhere(some[n % len(some)], n // len(some)) for n in range(count)]
+
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([head, *many(have_gpu, with_gpu), *many(have_none, rows - with_gpu)])
+    return text.getvalue().encode()
 
 
 class Market:

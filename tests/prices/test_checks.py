@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -101,6 +102,24 @@ def test_more_than_a_tenth_of_spot_prices_far_from_what_they_were_refuses_all(mo
 def test_spot_prices_that_are_gone_refuse_nothing():
     # RunPod's of 2026-06-01 were all gone on 2026-08-22.
     assert refused(many(20, usd=1.0), many(20, usd=1.0, spot_usd=0.5)) is None
+
+
+def test_one_machine_in_thousands_of_places_takes_no_time():
+    before = [replace(listed(), region=f"place-{number}") for number in range(4000)]
+    moved = [replace(offer, region=f"other-{n}") for n, offer in enumerate(before)]
+    other = ProviderPrices(
+        source="gpuhunt",
+        provider="acme",
+        as_of="2026-11-17",
+        fetched_at="2026-11-17T08:00:00Z",
+        offers=tuple(before),
+    )
+    started_s = time.process_time()
+    assert refused(moved, before) is None
+    assert len(doubted_by_past(moved, before)) == 4000
+    assert len(doubted_by_others(before, {"acme": [other]})) == 4000
+    # 1 s on one core; every one beside every other took minutes.
+    assert time.process_time() - started_s < 15.0
 
 
 def test_one_price_times_hundred_is_no_reason_to_refuse():

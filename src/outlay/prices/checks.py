@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -254,7 +255,9 @@ class _LastOffers:
 
     def __init__(self, offers: Sequence[Offer]) -> None:
         self._by_identity = {offer.identity: offer for offer in offers}
-        self._by_instance = _groups(offers, lambda offer: (offer.provider, offer.instance))
+        self._by_instance = _groups(offers, _instance_of)
+        self._by_price: dict[tuple[str, str], list[tuple[float, Offer]]] = {}
+        self._figures: dict[tuple[str, str, str], tuple[set[object], set[object]]] = {}
 
     def of(self, offer: Offer) -> Offer | None:
         """What an offer was: the same, or that for all regions; else the same machine in the
@@ -264,11 +267,22 @@ class _LastOffers:
         )
         if same is not None or not offer.price_usd_per_hour:
             return same
-        elsewhere = [
-            other for other in self._of_instance(offer) if _last_good(other).price_usd_per_hour
-        ]
-        nearest = min(elsewhere, key=lambda other: _moved_by(offer, other), default=None)
+        elsewhere = self._priced(_instance_of(offer))
+        place = bisect_left(elsewhere, offer.price_usd_per_hour, key=lambda pair: pair[0])
+        around = [other for _, other in elsewhere[max(place - 1, 0) : place + 1]]
+        nearest = min(around, key=lambda other: _moved_by(offer, other), default=None)
         return None if nearest is None else _without_spot(nearest)
+
+    def _priced(self, instance: tuple[str, str]) -> list[tuple[float, Offer]]:
+        """The last good prices of a machine in all regions, cheapest first."""
+        if instance not in self._by_price:
+            found = [
+                (usd, other)
+                for other in self._by_instance.get(instance, ())
+                if (usd := _last_good(other).price_usd_per_hour)
+            ]
+            self._by_price[instance] = sorted(found, key=lambda pair: pair[0])
+        return self._by_price[instance]
 
     def other_machine(self, offer: Offer) -> list[str]:
         """Whether a machine had another number of GPUs before, or another GPU; what was doubted
@@ -280,13 +294,19 @@ class _LastOffers:
         return [word for word, figure in figures.items() if self._differs(offer, word, figure)]
 
     def _differs(self, offer: Offer, word: str, figure: Callable[[Offer], object]) -> bool:
-        before = self._of_instance(offer)
-        sound = {figure(other) for other in before if word not in _words(other)}
-        doubted = {figure(other) for other in before if word in _words(other)}
+        key = (*_instance_of(offer), word)
+        if key not in self._figures:
+            before = self._by_instance.get(_instance_of(offer), ())
+            self._figures[key] = (
+                {figure(other) for other in before if word not in _words(other)},
+                {figure(other) for other in before if word in _words(other)},
+            )
+        sound, doubted = self._figures[key]
         return figure(offer) not in sound if sound else figure(offer) in doubted
 
-    def _of_instance(self, offer: Offer) -> Sequence[Offer]:
-        return self._by_instance.get((offer.provider, offer.instance), ())
+
+def _instance_of(offer: Offer) -> tuple[str, str]:
+    return (offer.provider, offer.instance)
 
 
 def _moved_by(offer: Offer, last: Offer) -> float:
@@ -541,8 +561,8 @@ class _Machines:
 
     def __init__(self, offers: Iterable[Offer]) -> None:
         shown = [offer for offer in offers if not _is_host(offer)]
-        self._by_instance = _groups(shown, lambda o: (o.provider, o.instance))
-        self._by_gpu = _groups(shown, _gpu_key)
+        self._by_instance = _by_place(shown, _instance_of)
+        self._by_gpu = _by_place(shown, _gpu_key)
 
     def like(self, offer: Offer, own: _Machines) -> list[Offer]:
         """What is the same machine as an offer of the list `own`, in the same place.
@@ -552,15 +572,13 @@ class _Machines:
         """
         if _is_host(offer):
             return []
-        if named := self._by_instance.get((offer.provider, offer.instance)):
-            return [other for other in named if _same_place(other, offer)]
-        here = [
-            other for other in self._by_gpu.get(_gpu_key(offer), ()) if _same_place(other, offer)
-        ]
-        there = [one for one in own._by_gpu.get(_gpu_key(offer), ()) if _same_place(one, offer)]
+        if named := self._by_instance.get(_instance_of(offer)):
+            return _in_place(named, offer.region)
+        here = _in_place(self._by_gpu.get(_gpu_key(offer), {}), offer.region)
+        there = _in_place(own._by_gpu.get(_gpu_key(offer), {}), offer.region)
         if len(here) != 1 or len(there) != 1:
             return []
-        if (here[0].provider, here[0].instance) in own._by_instance:
+        if _instance_of(here[0]) in own._by_instance:
             return []
         vcpus = {one.vcpus for one in (here[0], offer) if one.vcpus}
         return here if len(vcpus) < 2 else []
@@ -570,8 +588,21 @@ def _gpu_key(offer: Offer) -> tuple[str, str, int, float]:
     return (offer.provider, gpu_kind(offer.gpu), offer.gpus, offer.gpu_share)
 
 
-def _same_place(one: Offer, other: Offer) -> bool:
-    return "any" in (one.region, other.region) or one.region == other.region
+def _by_place(
+    offers: Iterable[Offer], key: Callable[[Offer], K]
+) -> dict[K, dict[str, list[Offer]]]:
+    """Offers by key, and those of a key by region."""
+    return {
+        name: _groups(found, lambda offer: offer.region)
+        for name, found in _groups(offers, key).items()
+    }
+
+
+def _in_place(offers: Mapping[str, Sequence[Offer]], region: str) -> list[Offer]:
+    """Those in a region, `any` of which is every one."""
+    if region == "any":
+        return [offer for found in offers.values() for offer in found]
+    return [*offers.get(region, ()), *offers.get("any", ())]
 
 
 def _is_host(offer: Offer) -> bool:

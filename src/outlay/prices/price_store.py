@@ -334,8 +334,8 @@ class PriceStore:
             "WHERE source = :source AND provider = :provider",
             seller,
         )
-        days = {day for (day,) in asked} | {_time(int(DAY_S) * number)[:10] for (number,) in changed}
-        return sorted(days)
+        days = {_time(int(DAY_S) * number)[:10] for (number,) in changed}
+        return sorted(days | {day for (day,) in asked})
 
     def past(
         self, gpus: Sequence[str] = (), *, provider: str = "", since: str = "", until: str = ""
