@@ -37,6 +37,7 @@ from outlay.prices.sources import (
     Unreadable,
     Validators,
 )
+from outlay.units import days_between
 
 Progress = Callable[[str], None]
 AT_ONCE = 8
@@ -50,6 +51,14 @@ _SAY_S = 5.0
 _LOOK_S = 0.2
 _SAME_AS_BUNDLED = 1e-3
 """Prices that differ by less are one: the snapshot's are rounded."""
+_LONG_OLD_DAYS = 180
+"""Days without a change after which a list is taken for one that nobody renews.
+
+Assumes: a list that a program makes anew shows it within half a year. Of SkyPilot's 24 lists of
+2026-08-22 thirteen were older than that, and nine were younger than two months.
+"""
+_MOST_CORRECTED = 0.1
+"""Of the machine types of such a list: where more have changed, it was renewed."""
 _PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.IGNORECASE)
 """What may be asked for: a name goes into an address."""
 _SECRET = re.compile(r"(?<=\?)\S+|(?<=://)[^/\s@]+@")
@@ -442,8 +451,12 @@ class _Refresh:
         as_of = day_of_prices(
             prices, modified=reply.modified, before=question.before, bundled=question.bundled
         )
+        before, today = question.before, self.now[:10]
+        last = question.bundled if before is None else before.offers
+        keeps_day = as_of < today and not reply.modified
+        days = _days_of_offers(prices.offers, last, today) if keeps_day else {}
         doubted = replace(prices, offers=doubted_by_past(prices.offers, good))
-        dated, before = _dated(doubted, as_of, self.now), question.before
+        dated = _dated(doubted, as_of, days)
         is_same = before is not None and pairs_of(prices) == pairs_of(before)
         is_all_the_same = before is not None and dated == replace(before, fetched_at=self.now)
         return _Answer(
@@ -585,16 +598,57 @@ def day_of_prices(
     2. Else, where every price is what it was in the last good list (`before`), the day of that
        list; where nothing was kept yet and every price is as in the snapshot (`bundled`), the day
        of its offers. A list that nobody renews does not become new by being fetched again.
-    3. Else the day it was asked.
+    3. Where that list was long old and nearly every machine costs what it did, its day as well:
+       somebody has corrected a row or two (which are of today, `_days_of_offers`).
+    4. Else the day it was asked.
     """
     today = prices.fetched_at[:10]
     if _is_day(modified):
         return min(modified, today)
     if before is not None:
-        return before.as_of if pairs_of(prices) == pairs_of(before) else today
-    if bundled and prices.offers and _is_as_bundled(prices.offers, bundled):
-        return min(max(offer.as_of for offer in bundled), today)
-    return today
+        day, last, is_same = before.as_of, before.offers, pairs_of(prices) == pairs_of(before)
+    elif bundled and prices.offers:
+        day, last = max(offer.as_of for offer in bundled), tuple(bundled)
+        is_same = _is_as_bundled(prices.offers, bundled)
+    else:
+        return today
+    is_that_list = is_same or _is_corrected(prices.offers, last, days_between(day, today))
+    return min(day, today) if is_that_list else today
+
+
+def _is_corrected(offers: Sequence[Offer], last: Sequence[Offer], age_days: int) -> bool:
+    """Whether offers are those of a long old list, but for what somebody has corrected by hand."""
+    now, then = _asked_by_instance(offers), _asked_by_instance(last)
+    changed = [name for name in {*now, *then} if now.get(name) != then.get(name)]
+    return age_days > _LONG_OLD_DAYS and len(changed) <= _MOST_CORRECTED * len(then)
+
+
+def _asked_by_instance(offers: Iterable[Offer]) -> dict[str, set[str]]:
+    """What is asked for each machine type, wherever; the snapshot's prices are rounded."""
+    asked: dict[str, set[str]] = {}
+    for offer in offers:
+        usds = (offer.price_usd_per_hour, offer.spot_usd_per_hour)
+        words = " ".join("-" if usd is None else f"{usd:.3g}" for usd in usds)
+        asked.setdefault(offer.instance, set()).add(words)
+    return asked
+
+
+def _days_of_offers(
+    offers: Iterable[Offer], last: Iterable[Offer], today: str
+) -> dict[tuple[str, str, str], str]:
+    """The day of each offer of a list that keeps its day: the last one's where its price is the
+    same, else today."""
+    known = {offer.identity: offer for offer in last}
+    days = {}
+    for offer in offers:
+        was = known.get(offer.identity) or known.get((offer.provider, offer.instance, "any"))
+        is_same = (
+            was is not None
+            and _is_same(offer.price_usd_per_hour, was.price_usd_per_hour)
+            and _is_same(offer.spot_usd_per_hour, was.spot_usd_per_hour)
+        )
+        days[offer.identity] = was.as_of if was is not None and is_same else today
+    return days
 
 
 def _is_day(text: str) -> bool:
@@ -620,21 +674,13 @@ def _is_same(one: float | None, other: float | None) -> bool:
     return math.isclose(one, other, rel_tol=_SAME_AS_BUNDLED)
 
 
-def _dated(prices: ProviderPrices, as_of: str, fetched_at: str) -> ProviderPrices:
-    """Prices with their day, on the list and on each of its offers."""
+def _dated(
+    prices: ProviderPrices, as_of: str, days: Mapping[tuple[str, str, str], str]
+) -> ProviderPrices:
+    """Prices with their day, on the list and on each of its offers; `days`: of offers that have
+    one of their own."""
 
-    def of_that_day(offers: Iterable[Offer]) -> tuple[Offer, ...]:
-        return tuple(
-            replace(offer, as_of=as_of) if offer.as_of == prices.as_of else offer
-            for offer in offers
-        )
+    def dated(offers: Iterable[Offer]) -> tuple[Offer, ...]:
+        return tuple(replace(one, as_of=days.get(one.identity, as_of)) for one in offers)
 
-    if as_of == prices.as_of:
-        return replace(prices, fetched_at=fetched_at)
-    return replace(
-        prices,
-        as_of=as_of,
-        fetched_at=fetched_at,
-        offers=of_that_day(prices.offers),
-        unknown=of_that_day(prices.unknown),
-    )
+    return replace(prices, as_of=as_of, offers=dated(prices.offers), unknown=dated(prices.unknown))
