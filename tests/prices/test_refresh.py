@@ -553,6 +553,17 @@ def test_a_long_old_list_with_a_row_corrected_is_the_old_list(changed, last_day,
     assert day_of_prices(fetched, bundled=old) == day
 
 
+def test_a_rate_of_exchange_that_moves_renews_no_price():
+    # 2.6 * 1.1699 = 3.04174, 2.6 * 1.1172 = 2.90472; of other euros 2.7 * 1.1172 = 3.01644
+    last = offer(price=3.0417, source="x: 2.6 EUR at 1.1699 USD of 2026-08-21", as_of="2026-10-10")
+    same = offer(price=2.9047, source="x: 2.6 EUR at 1.1172 USD of 2026-10-30")
+    other = offer(price=3.0164, source="x: 2.7 EUR at 1.1172 USD of 2026-10-30")
+    for new, day in ((same, "2026-10-10"), (other, "2026-11-13")):
+        fetched = prices(new, fetched_at=FRIDAY, as_of="2026-11-13")
+        assert day_of_prices(fetched, before=prices(last, as_of="2026-10-10")) == day
+        assert day_of_prices(fetched, bundled=[last]) == day
+
+
 def test_of_a_long_old_list_only_what_was_corrected_is_of_today():
     source = StandIn(answers={"lambda": rows(2.0, 20)}, has_etag=False)
     refreshed(source, now="2026-01-02T08:00:00Z")

@@ -63,6 +63,8 @@ _PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.IGNORECASE)
 """What may be asked for: a name goes into an address."""
 _SECRET = re.compile(r"(?<=\?)\S+|(?<=://)[^/\s@]+@")
 """What nobody is shown of an address: its query, a user's name and password."""
+_RATE = re.compile(r" at ([0-9.]+) USD of [0-9-]+$")
+"""In the source of an offer that was converted: `... vms.csv: 2.6 EUR at 1.1699 USD of DAY`."""
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
 _NOTHING_THERE = re.compile(r"\b(404|410)\b|no such file", re.IGNORECASE)
 _LONGEST_REASON = 400
@@ -605,15 +607,41 @@ def day_of_prices(
     today = prices.fetched_at[:10]
     if _is_day(modified):
         return min(modified, today)
+    offers = _as_listed(prices.offers)
     if before is not None:
-        day, last, is_same = before.as_of, before.offers, pairs_of(prices) == pairs_of(before)
-    elif bundled and prices.offers:
-        day, last = max(offer.as_of for offer in bundled), tuple(bundled)
-        is_same = _is_as_bundled(prices.offers, bundled)
+        day, last = before.as_of, _as_listed(before.offers)
+        is_same = pairs_of(prices) == pairs_of(before) or _is_same_in_euros(prices.offers, last)
+    elif bundled and offers:
+        day, last = max(offer.as_of for offer in bundled), _as_listed(bundled)
+        is_same = _is_as_bundled(offers, last)
     else:
         return today
-    is_that_list = is_same or _is_corrected(prices.offers, last, days_between(day, today))
+    is_that_list = is_same or _is_corrected(offers, last, days_between(day, today))
     return min(day, today) if is_that_list else today
+
+
+def _as_listed(offers: Iterable[Offer]) -> tuple[Offer, ...]:
+    """Offers at what their list says, in whatever currency: a rate that moves renews no price."""
+    rates = ((offer, _RATE.search(offer.source)) for offer in offers)
+    return tuple(
+        offer if rate is None else _times(offer, 1 / float(rate[1])) for offer, rate in rates
+    )
+
+
+def _times(offer: Offer, factor: float) -> Offer:
+    usd, spot_usd = offer.price_usd_per_hour, offer.spot_usd_per_hour
+    return replace(
+        offer,
+        price_usd_per_hour=None if usd is None else usd * factor,
+        spot_usd_per_hour=None if spot_usd is None else spot_usd * factor,
+    )
+
+
+def _is_same_in_euros(offers: Sequence[Offer], last: Sequence[Offer]) -> bool:
+    """Whether a list that was converted says what it did. `last`: as listed."""
+    listed = _as_listed(offers)
+    is_converted = any(one is not other for one, other in zip(listed, offers, strict=True))
+    return is_converted and _asked_by_instance(listed) == _asked_by_instance(last)
 
 
 def _is_corrected(offers: Sequence[Offer], last: Sequence[Offer], age_days: int) -> bool:
@@ -638,9 +666,9 @@ def _days_of_offers(
 ) -> dict[tuple[str, str, str], str]:
     """The day of each offer of a list that keeps its day: the last one's where its price is the
     same, else today."""
-    known = {offer.identity: offer for offer in last}
+    known = {offer.identity: offer for offer in _as_listed(last)}
     days = {}
-    for offer in offers:
+    for offer in _as_listed(offers):
         was = known.get(offer.identity) or known.get((offer.provider, offer.instance, "any"))
         is_same = (
             was is not None
