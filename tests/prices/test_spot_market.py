@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 from datetime import date, timedelta
 
@@ -331,3 +332,22 @@ def test_a_restless_price_of_late_widens_the_range_in_a_plan(bundled):
     wider = math.log(restless.high / restless.low) - math.log(calm.high / calm.low)
     assert wider == pytest.approx(0.31, rel=0.1)
     assert restless.low < calm.low < calm.high < restless.high
+
+
+def test_the_last_change_of_each_week_says_as_much_as_every_change(tmp_path):
+    luck = random.Random(7)
+    days = sorted(luck.sample(range(1, 80), 40))
+    zones = ["use1-az1", "use1-az2", "use1-az4"]
+    past = [
+        a_change(a_zone_price(luck.uniform(0.2, 0.9), zone=zone), day.isoformat())
+        for number in days
+        for zone in zones
+        if luck.random() < 0.7 and (day := SNAPSHOT + timedelta(days=number))
+    ]
+    now = a_list(*(a_zone_price(0.4, zone=zone) for zone in zones), day=weeks_later(12))
+    with PriceStore(tmp_path / "prices.sqlite") as store:
+        store.add_past(past)
+        weeks = list(store.past_weeks("skypilot", "aws"))
+        assert list(store.past_weeks("gpuhunt", "aws")) == []
+    assert len(weeks) < len(past)
+    assert spot_market([now], weeks).quotes == spot_market([now], past).quotes

@@ -194,11 +194,11 @@ def _preference(prices: ProviderPrices) -> tuple[int, str]:
 def _market(lists: Sequence[ProviderPrices], store: PriceStore) -> SpotMarket:
     """The spot prices of the lists' zones, with their past."""
     with_spot = [
-        prices.provider
+        prices
         for prices in lists
         if any(offer.spot_usd_per_hour is not None for offer in prices.offers)
     ]
-    past = (store.past(provider=provider) for provider in with_spot)
+    past = (store.past_weeks(prices.source, prices.provider) for prices in with_spot)
     return spot_market(lists, chain.from_iterable(past))
 
 

@@ -114,16 +114,17 @@ def price_changes(
     if gpu:
         names = history_names(frozenset(each.name for each in find_gpu(gpu).candidates))
     start = since if "T" in since else f"{since}T00:00:00Z"
-    then = _by_list(store.prices_at(start), provider)
+    then = _by_list(store.prices_at(start), provider, names)
     end = last_second(until or "9999-12-31")
-    now = _by_list(store.prices_at(end), provider)
+    now = _by_list(store.prices_at(end), provider, names)
     changes: list[PriceChange] = []
     totals: list[ChangeTotal] = []
     for key in sorted({*then, *now}):
-        before = _baseline(key, since, then.get(key), store)
+        refreshes = store.refresh_days(*key)
+        before = _baseline(key, since, then.get(key), refreshes, store)
         found, same = _differences(before.prices, now.get(key, []), names, min_change)
         changes += found
-        days = [day for day in store.refresh_days(*key) if day <= end]
+        days = [day for day in refreshes if day <= end]
         totals.append(_total(key, before, max([before.day, *days]), found, same))
     changes.sort(key=_change_order)
     totals.sort(key=lambda total: (total.provider, total.source))
@@ -134,11 +135,16 @@ _ListKey = tuple[str, str]
 """A source and a provider."""
 
 
-def _by_list(prices: Iterable[PastPrice], provider: str) -> dict[_ListKey, list[PastPrice]]:
+def _by_list(
+    prices: Iterable[PastPrice], provider: str, names: frozenset[str]
+) -> dict[_ListKey, list[PastPrice]]:
+    """The prices of each list, of GPUs by `names` or all; a list without any of them is empty."""
     grouped: dict[_ListKey, list[PastPrice]] = defaultdict(list)
     for price in prices:
         if provider in ("", price.provider):
-            grouped[(price.source, price.provider)].append(price)
+            own = grouped[(price.source, price.provider)]
+            if not names or price.gpu in names:
+                own.append(price)
     return grouped
 
 
@@ -152,11 +158,18 @@ class _Baseline:
 
 
 def _baseline(
-    key: _ListKey, since: str, earlier: Sequence[PastPrice] | None, store: PastPrices
+    key: _ListKey,
+    since: str,
+    earlier: Sequence[PastPrice] | None,
+    days: Sequence[str],
+    store: PastPrices,
 ) -> _Baseline:
-    """The prices that stood when the comparison begins: `earlier`, or what was first kept after."""
+    """The prices that stood when the comparison begins: `earlier`, or what was first kept after.
+
+    days: those on which the list was refreshed.
+    """
     source, provider = key
-    days, day = store.refresh_days(source, provider), since[:10]
+    day = since[:10]
     if day in days and "T" not in since:
         changed = {place_of(price): price for price in _first_of_day(key, day, store)}
         standing = {place_of(price): price for price in earlier or ()} | changed
@@ -247,7 +260,8 @@ def _in_regions(
         listed = regions[(source, provider, instance)]
         single = listed if region == "any" and listed and "any" not in listed else [region]
         for place in single:
-            made[(source, provider, instance, place)] = replace(price, region=place)
+            there = price if place == region else replace(price, region=place)
+            made[(source, provider, instance, place)] = there
     return made
 
 

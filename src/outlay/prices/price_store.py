@@ -36,6 +36,7 @@ from outlay.files import data_folder, free_path, to_json
 from outlay.offers.catalog import doubt_kinds
 from outlay.offers.offer import Doubt, Offer
 from outlay.prices.sources import ProviderPrices, Validators, ZonePrice
+from outlay.units import DAY_S, WEEK_S
 
 T = TypeVar("T")
 State = Literal["fresh", "unchanged", "kept", "refused"]
@@ -321,15 +322,20 @@ class PriceStore:
 
     def refresh_days(self, source: str, provider: str) -> list[str]:
         """The days on which the prices of a provider were confirmed or changed, oldest first."""
-        rows = self._rows(
-            "SELECT substr(at, 1, 10) FROM attempts "
-            "WHERE source = :source AND provider = :provider AND state IN ('fresh', 'unchanged') "
-            "UNION SELECT date(at, 'unixepoch') FROM price_keys JOIN price_changes "
-            "ON price_changes.key = price_keys.id "
-            "WHERE source = :source AND provider = :provider ORDER BY 1",
-            {"source": source, "provider": provider},
+        seller = {"source": source, "provider": provider}
+        asked = self._rows(
+            "SELECT DISTINCT substr(at, 1, 10) FROM attempts "
+            "WHERE source = :source AND provider = :provider AND state IN ('fresh', 'unchanged')",
+            seller,
         )
-        return [day for (day,) in rows]
+        changed = self._rows(
+            f"SELECT DISTINCT at / {int(DAY_S)} FROM price_keys CROSS JOIN price_changes "
+            "ON price_changes.key = price_keys.id "
+            "WHERE source = :source AND provider = :provider",
+            seller,
+        )
+        days = {day for (day,) in asked} | {_time(int(DAY_S) * number)[:10] for (number,) in changed}
+        return sorted(days)
 
     def past(
         self, gpus: Sequence[str] = (), *, provider: str = "", since: str = "", until: str = ""
@@ -345,6 +351,22 @@ class PriceStore:
             f"ON price_changes.key = price_keys.id WHERE {wanted} AND at BETWEEN ? AND ? "
             "ORDER BY at, price_changes.key",
             (*values, _seconds(since) if since else 0, _last_second(until) if until else _NEVER),
+        )
+        doubts = self._doubt_sets()
+        return (_past_price(keys[key], change, doubts) for key, *change in changes)
+
+    def past_weeks(self, source: str, provider: str) -> Iterator[PastPrice]:
+        """The last change of each price in each week (Monday to Sunday), by price and week.
+
+        A year of daily changes is 52 rows a price, and not 365.
+        """
+        wanted, values = "source = ? AND provider = ?", (source, provider)
+        keys = self._keys(wanted, values)
+        changes = self._rows(  # of a group SQLite takes the row that has the greatest `at`
+            "SELECT price_changes.key, max(at), price, spot, as_of, doubts "
+            "FROM price_keys CROSS JOIN price_changes ON price_changes.key = price_keys.id "
+            f"WHERE {wanted} GROUP BY price_changes.key, (at + {_TO_MONDAY_S}) / {int(WEEK_S)}",
+            values,
         )
         doubts = self._doubt_sets()
         return (_past_price(keys[key], change, doubts) for key, *change in changes)
@@ -462,6 +484,8 @@ _STANDING = (
 _CHANGE = "price_changes.key, at, price, spot, as_of, doubts"
 _APPEND = "INSERT OR REPLACE INTO price_changes VALUES (?, ?, ?, ?, ?, ?)"
 _NEVER = 2**62
+_TO_MONDAY_S = int(3 * DAY_S)
+"""1970 began on a Thursday."""
 _FULL = (sqlite3.SQLITE_FULL,)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

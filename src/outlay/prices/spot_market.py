@@ -33,7 +33,8 @@ def spot_market(current: Sequence[ProviderPrices], past: Iterable[PastPrice] = (
     """The spot prices of refreshed lists with their past; bundled ones where none was refreshed.
 
     current: what each provider's list says now; of two lists of one provider the first counts.
-    past: every change of a price that was kept (`PriceStore.past`), oldest first.
+    past: every change of a price that was kept, or the last one of each week
+    (`PriceStore.past_weeks`).
 
     The past is that of `data/spot_history_DATE.csv` continued by a week for each in which the
     list was refreshed: weeks, mean share and weekly change as `tools/fit_prices.py` reckons them.
