@@ -639,11 +639,11 @@ def begin_words(changes: PriceChanges) -> list[str]:
     day = changes.since[:10]
     groups: dict[str, list[str]] = defaultdict(list)
     for total in changes.totals:
-        if not (total.dearer or total.cheaper or total.new or total.gone):
-            continue
         name = f"{total.provider} ({total.source})"
         if total.begins == total.ends:
             groups[f"read once only, on {total.begins}: nothing to compare"].append(name)
+        elif not (total.dearer or total.cheaper or total.new or total.gone):
+            continue
         elif total.from_snapshot:
             groups[f"compared with the bundled snapshot of {total.begins}"].append(name)
         elif total.begins > day:
