@@ -477,6 +477,8 @@ def offers_of_files(folder: Path) -> dict[Key, dict[str, str]]:
     catalogue = SkyPilotCatalogue(rate_day="2026-08-21")
     found: dict[Key, dict[str, str]] = {}
     for dated in rows_in(DATA / "catalogue_files.csv"):
+        if dated["snapshot"] != folder.name:
+            continue
         data = (folder / f"{dated['provider']}.csv.gz").read_bytes()
         read = catalogue.read(dated["provider"], gzip.decompress(data))
         prices = price_list(
@@ -498,49 +500,16 @@ def bundled() -> dict[Key, dict[str, str]]:
     return found
 
 
-def explained(key: Key, old: dict[str, str]) -> dict[str, str]:
-    """The bundled row as it should have been; each change has its reason here."""
-    provider, instance, region = key
-    if old["gpu"] == "B300":  # the table of GPUs says 270
-        return old | {"gpu_memory_gib": "270"}
-    if provider in ("scaleway", "seeweb"):  # in euros: 1.1699 USD on 2026-08-21
-        usd = float(old["price_usd_hour"]) * 1.1699
-        doubts = old["doubts"].replace("maybe EUR", "currency converted")
-        return old | {"price_usd_hour": f"{usd:.5g}", "doubts": doubts}
-    if key == ("vast", "4x-RTX_4060_Ti-32-65536", "CN, AS"):  # 65520 MiB are 16 GB for each
-        return old | {"gpu": "RTX 4060 Ti 16GB"}
-    if (instance, region) == ("p4de.24xlarge", "us-east-1"):
-        # use1-az4 and -az6 stand twice in the file, and the row without spot was taken
-        spot = {"spot_usd_hour": "23.923", "spot_usd_hour_max": "24.288"}
-        return old | spot | {"doubts": "spot in some zones"}
-    return old
-
-
-LOST_DIGITS = {
-    ("azure", "Standard_NC4as_T4_v3", "eastus"),
-    ("azure", "Standard_NC4as_T4_v3", "westus2"),
-    ("azure", "Standard_NC8as_T4_v3", "eastus"),
-    ("azure", "Standard_NC8as_T4_v3", "westus2"),
-}
-"""Spot below $0.1: the bundled table was made of prices rounded to five decimals."""
-
-
 @pytest.mark.sources
 def test_the_real_files_give_the_bundled_offers(price_sources: Path) -> None:
     found = offers_of_files(price_sources / "skypilot" / "2026-08-22")
     known = bundled()
     assert found.keys() == known.keys()
-    wrong = {}
-    for key, old in known.items():
-        expected, new = explained(key, old), found[key]
-        if key in LOST_DIGITS:
-            assert float(new["spot_usd_hour"]) == pytest.approx(
-                float(old["spot_usd_hour"]), rel=1e-4
-            )
-            same = {c: expected[c] for c in ("spot_usd_hour", "spot_usd_hour_max")}
-            new = new | same
-        if new != expected:
-            wrong[key] = {c: (expected[c], new[c]) for c in COLUMNS if expected[c] != new[c]}
+    wrong = {
+        key: {c: (row[c], found[key][c]) for c in COLUMNS if row[c] != found[key][c]}
+        for key, row in known.items()
+        if row != found[key]
+    }
     assert wrong == {}
 
 
