@@ -139,7 +139,7 @@ def test_thirty_random_rows_say_what_the_raw_file_says():
         (r["provider"], r["instance_type"], r["month"], five_digits(r["ondemand_min"])): r
         for r in raw
     }
-    mended = {"spot not below on-demand", "spot only", "count or name fixed"}
+    mended = {"spot not below on-demand", "spot only", "count or name fixed", "currency converted"}
     table = rows_of("price_history.csv.gz")
     plain = [row for row in table if not mended & set(row["doubts"].split(";"))]
     for row in random.Random(20261117).sample(plain, 30):
