@@ -210,6 +210,7 @@ def test_an_empty_list_is_refused():
 def test_the_first_list_of_another_source_is_held_against_the_bundled_machines(monkeypatch):
     monkeypatch.setattr(refresh, "doubted_by_past", checks.doubted_by_past)
     monkeypatch.setattr(refresh, "refusal", checks.refusal)
+    monkeypatch.setattr(refresh, "same_machines", checks.same_machines)
     l4 = next(o for o in snapshot_offers() if o.identity == ("gcp", "g2-standard-4", "us-east1"))
     row = {"instance": "L4 by another name", "region": "us-east1", "gpu": "L4", "vcpus": 4.0}
     assert (l4.gpu, l4.gpus, l4.vcpus) == ("L4", 1, 4.0)
