@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests.builders import a_profile
-
 from outlay.measurement.measurement import (
     Check,
     Finding,
@@ -21,6 +19,7 @@ from outlay.measurement.measurement import (
 from outlay.probe.find_batch import BatchSearch
 from outlay.probe.trial import Trial
 from outlay.units import GIB, MIB
+from tests.builders import a_profile
 
 LEAST = {
     "command": ("python", "train.py"),

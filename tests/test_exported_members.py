@@ -7,9 +7,9 @@ import types
 from pathlib import Path
 
 import pytest
-from tests.rows import for_every
 
 import outlay
+from tests.rows import for_every
 
 PUBLIC = [
     "AdviceRequest",

@@ -3,11 +3,11 @@ from __future__ import annotations
 import gzip
 
 import pytest
-from tests.builders import a_fact
 
 from outlay import facts
 from outlay.errors import OutlayError
 from outlay.facts import assumed, assumptions, fact_of, rows_of
+from tests.builders import a_fact
 
 
 def test_a_number_is_read_as_one():

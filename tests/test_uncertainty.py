@@ -5,9 +5,9 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import exactly, span
 
 from outlay.uncertainty import Estimate, total
+from tests.builders import exactly, span
 
 amounts = st.floats(0, 1e12)
 estimates = st.lists(amounts, min_size=3, max_size=3).map(lambda three: span(*sorted(three)))

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import exactly, span
 
 from outlay.uncertainty import (
     LIKELY,
@@ -18,6 +17,7 @@ from outlay.uncertainty import (
     range_of,
     share_up_to,
 )
+from tests.builders import exactly, span
 
 factors = st.floats(1, 50)
 estimates = st.tuples(st.floats(1e-3, 1e6), factors, factors).map(

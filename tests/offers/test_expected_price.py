@@ -640,7 +640,7 @@ def test_the_worked_example_of_the_docs():
     offer = at_best_zone(bundled("aws", "g7e.2xlarge", "ap-south-1"), doubt_kinds())
     price = expected_price(offer, "spot", 12)
     page = (Path(__file__).parents[2] / "docs/models/prices.md").read_text(encoding="utf-8")
-    (example,) = (part for part in page.split("\n\n") if part.startswith("**By hand.**"))
+    (example,) = (part for part in page.split("\n\n") if part.startswith("**By hand.** A g7e"))
     for usd in (price.likely, price.high):
         assert f"= {usd:.2f} dollars" in " ".join(example.split())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outlay.prices.price_store import PastPrice
@@ -47,6 +47,8 @@ class KeptPrices:
     changes: Sequence[PastPrice]
     confirmed: Iterable[tuple[str, str, str]] = ()
     """Source, provider and day of refreshes that changed nothing."""
+    list_days: Mapping[str, str] = field(default_factory=dict)
+    """The day of the list, by the day of a refresh, where that is another."""
     asked: list[tuple[str, ...]] = field(default_factory=list)
     """The GPUs of each question for changes."""
 
@@ -69,6 +71,15 @@ class KeptPrices:
         }
         same = {day for who, name, day in self.confirmed if (who, name) == (source, provider)}
         return sorted(changed | same)
+
+    def confirmations(self, source: str, provider: str) -> dict[str, str]:
+        lists = {
+            one.at[:10]: one.as_of or one.at[:10]
+            for one in self.changes
+            if (one.source, one.provider) == (source, provider)
+        }
+        days = self.refresh_days(source, provider)
+        return {day: self.list_days.get(day, lists.get(day, day)) for day in days}
 
     def prices_at(self, at: str) -> list[PastPrice]:
         standing: dict[tuple[str, ...], PastPrice] = {}

@@ -153,6 +153,7 @@ def stand_in_for_others(set_attribute: Callable[[str, object], None]) -> None:
     set_attribute("outlay.prices.refresh.price_list", plain_price_list)
     set_attribute("outlay.prices.refresh.refusal", refused_if_halved)
     set_attribute("outlay.prices.refresh.doubted_by_past", as_they_are)
+    set_attribute("outlay.prices.refresh.same_machines", lambda *_: ())
     set_attribute("outlay.prices.books.doubted_by_others", as_they_are)
 
 

@@ -823,7 +823,7 @@ def test_rates_and_interruptions_by_name(outlay, refreshed):
     before = prices_of(outlay, "seeweb")["ECS1GPU8", "unknown"]
     assert before == pytest.approx(1.89 * 1.1172, rel=1e-4)
     seeweb = outlay("prices", "refresh", "--provider", "seeweb", "--json")
-    assert seeweb.sources["skypilot", "seeweb"]["as_of"] == "2026-11-17"  # as before
+    assert seeweb.sources["skypilot", "seeweb"]["as_of"] == "2026-07-31"  # the snapshot's euros
     assert prices_of(outlay, "seeweb")["ECS1GPU8", "unknown"] == pytest.approx(2.3625, rel=1e-4)
     more = json.loads(ADVISOR)
     more["spot_advisor"]["eu-west-1"]["Linux"]["g5.xlarge"]["r"] = 3

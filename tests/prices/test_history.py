@@ -437,6 +437,19 @@ def test_a_refresh_that_changed_nothing_confirms(made):
     assert last.current_until == "2027-01-28"  # 1 day of October, 30, 31, and 28 of January
 
 
+def test_a_list_that_is_fetched_again_and_never_renewed_ends_as_any_other(made):
+    days = ["2026-07-30", "2026-07-31", "2027-05-01"]  # 90 and 91 days after 2026-05-01, a year
+    store = KeptPrices(
+        [price("2026-05-01", 2.0, gpu="T4")],
+        confirmed=[("skypilot", "lambda", day) for day in days],
+        list_days=dict.fromkeys(days, "2026-05-01"),
+    )
+    history = made(row("2025-01", usd=9.0), store=store)
+    first, last = history.of("on-demand", "lambda").points
+    assert (first.day, last.day) == ("2026-05-01", "2026-07-30")
+    assert last.current_until == "2026-07-30"
+
+
 def test_of_two_sources_the_one_that_looked_more_often_counts(made):
     store = KeptPrices(
         [

@@ -236,6 +236,18 @@ def test_days_on_which_prices_were_confirmed_or_changed():
         assert store.refresh_days("skypilot", "lambda") == ["2026-11-09", "2026-11-12"]
 
 
+def test_days_of_refreshes_with_the_day_of_the_list():
+    with PriceStore() as store:
+        store.add_past([past(at=MONDAY, as_of="2026-08-22"), past(at=TUESDAY, price=3.0)])
+        store.note(attempt(at="2026-11-12T01:00:00Z", state="unchanged", as_of="2026-11-01"))
+        store.note(attempt(at="2026-11-12T02:00:00Z", state="kept", as_of="2026-11-02"))
+        assert store.confirmations("skypilot", "lambda") == {
+            "2026-11-09": "2026-08-22",
+            "2026-11-10": "2026-11-10",
+            "2026-11-12": "2026-11-01",
+        }
+
+
 # --- history ---
 
 

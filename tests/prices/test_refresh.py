@@ -210,6 +210,7 @@ def test_an_empty_list_is_refused():
 def test_the_first_list_of_another_source_is_held_against_the_bundled_machines(monkeypatch):
     monkeypatch.setattr(refresh, "doubted_by_past", checks.doubted_by_past)
     monkeypatch.setattr(refresh, "refusal", checks.refusal)
+    monkeypatch.setattr(refresh, "same_machines", checks.same_machines)
     l4 = next(o for o in snapshot_offers() if o.identity == ("gcp", "g2-standard-4", "us-east1"))
     row = {"instance": "L4 by another name", "region": "us-east1", "gpu": "L4", "vcpus": 4.0}
     assert (l4.gpu, l4.gpus, l4.vcpus) == ("L4", 1, 4.0)
@@ -589,6 +590,47 @@ def test_a_machine_more_or_one_less_is_a_renewed_list():
     for offers in ((one,), (one, other, offer("c"))):
         fetched = prices(*offers, fetched_at=FRIDAY, as_of="2026-11-13")
         assert day_of_prices(fetched, before=before) == "2026-11-13"
+
+
+@pytest.mark.parametrize(
+    ("changed", "last_day", "day"),
+    [
+        (2, "2026-05-16", "2026-05-16"),  # a tenth of 20 after 181 days
+        (3, "2026-05-16", "2026-11-13"),  # more than a tenth
+        (2, "2026-05-17", "2026-11-13"),  # after 180 days
+    ],
+)
+def test_a_long_old_list_with_a_row_corrected_is_the_old_list(changed, last_day, day):
+    old = [offer(f"box-{n}", as_of=last_day) for n in range(20)]
+    before = prices(*old, as_of=last_day)
+    new = [offer(f"box-{n}", 2.2 if n < changed else 2.0, as_of="2026-11-13") for n in range(20)]
+    fetched = prices(*new, fetched_at=FRIDAY, as_of="2026-11-13")
+    assert day_of_prices(fetched, before=before) == day
+    assert day_of_prices(fetched, bundled=old) == day
+
+
+def test_a_rate_of_exchange_that_moves_renews_no_price():
+    # 2.6 * 1.1699 = 3.04174, 2.6 * 1.1172 = 2.90472; of other euros 2.7 * 1.1172 = 3.01644
+    last = offer(price=3.0417, source="x: 2.6 EUR at 1.1699 USD of 2026-08-21", as_of="2026-10-10")
+    same = offer(price=2.9047, source="x: 2.6 EUR at 1.1172 USD of 2026-10-30")
+    other = offer(price=3.0164, source="x: 2.7 EUR at 1.1172 USD of 2026-10-30")
+    for new, day in ((same, "2026-10-10"), (other, "2026-11-13")):
+        fetched = prices(new, fetched_at=FRIDAY, as_of="2026-11-13")
+        assert day_of_prices(fetched, before=prices(last, as_of="2026-10-10")) == day
+        assert day_of_prices(fetched, bundled=[last]) == day
+
+
+def test_of_a_long_old_list_only_what_was_corrected_is_of_today():
+    source = StandIn(answers={"lambda": rows(2.0, 20)}, has_etag=False)
+    refreshed(source, now="2026-01-02T08:00:00Z")
+    source.answers["lambda"][7]["price"] = 2.5
+    for now, state in ((TUESDAY, "fresh"), (FRIDAY, "unchanged")):
+        assert states(refreshed(source, now=now)) == {"lambda": (state, 20, "2026-01-02")}
+        with PriceStore() as store:
+            [kept] = store.current()
+        assert {one.instance: one.as_of for one in kept.offers} == {
+            f"box-{n}": "2026-11-10" if n == 7 else "2026-01-02" for n in range(20)
+        }
 
 
 def test_a_list_that_nobody_renews_stays_as_old_as_the_snapshot():

@@ -245,7 +245,7 @@ def avoid(context: QuestionContext) -> Answer:
                     dominated.card.as_of,
                     dominated.better.name,
                     f"${dominated.better.listed_usd:,.0f}",
-                    f"{dominated.times_as_fast:.1f}x or more",
+                    f"{dominated.times_as_fast:.1f}x+",
                 )
                 for dominated in beaten
             ),

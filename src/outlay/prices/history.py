@@ -135,6 +135,11 @@ class PastPrices(Protocol):
         """The days on which the prices of a provider were confirmed or changed."""
         ...
 
+    def confirmations(self, source: str, provider: str) -> Mapping[str, str]:
+        """The days on which the prices of a provider were confirmed or changed, oldest first, each
+        with the day that the list was of then."""
+        ...
+
     def prices_at(self, at: str) -> Iterable[PastPrice]:
         """Every price as it stood at a time."""
         ...
@@ -438,8 +443,8 @@ def _refreshed_sightings(asked: _Asked, store: PastPrices) -> list[_Sighting]:
             events[(price.provider, price.source)].append(price)
     found: dict[str, dict[str, list[_Sighting]]] = defaultdict(dict)
     for (provider, source), prices in events.items():
-        days = store.refresh_days(source, provider)
-        found[provider][source] = list(_sightings_of(prices, days))
+        confirmed = store.confirmations(source, provider)
+        found[provider][source] = list(_sightings_of(prices, confirmed))
     return [one for by_source in found.values() for one in _steadiest(by_source)]
 
 
@@ -451,11 +456,13 @@ def _steadiest(by_source: Mapping[str, list[_Sighting]]) -> list[_Sighting]:
     return by_source[max(by_source, key=order)]
 
 
-def _sightings_of(prices: list[PastPrice], days: Sequence[str]) -> Iterator[_Sighting]:
+def _sightings_of(prices: list[PastPrice], confirmed: Mapping[str, str]) -> Iterator[_Sighting]:
     """The list of one source and provider after each of its changes, and as it was last seen.
 
-    `days`: on which it was refreshed, changed or not, oldest first.
+    `confirmed`: the days on which it was refreshed, changed or not, each with the day of the list:
+    one that is fetched again and again and never renewed stands no longer than any other.
     """
+    days = [day for day, of in confirmed.items() if days_between(of, day) <= CURRENT_DAYS]
     zones: dict[tuple[str, str], dict[str, PastPrice]] = defaultdict(dict)
     regions: dict[str, dict[str, _Asks]] = defaultdict(dict)
     types: dict[RentTenancy, dict[str, _TypePrice]] = {tenancy: {} for tenancy in TENANCIES}
@@ -471,11 +478,12 @@ def _sightings_of(prices: list[PastPrice], days: Sequence[str]) -> Iterator[_Sig
         next_day = "9999-12-31" if is_last else groups[number + 1][0][:10]
         before_next = bisect_left(days, next_day)
         last_seen = max(at[:10], days[before_next - 1] if before_next else "")
+        stands_until = days_after(confirmed.get(last_seen, last_seen), CURRENT_DAYS)
         sighting = _Sighting(
             provider=group[0].provider,
             source=group[0].source,
             at=at,
-            current_until=min(days_after(last_seen, CURRENT_DAYS), days_after(next_day, -1)),
+            current_until=min(stands_until, days_after(next_day, -1)),
             types={tenancy: tuple(types[tenancy].values()) for tenancy in TENANCIES},
         )
         yield sighting

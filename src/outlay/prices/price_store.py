@@ -337,6 +337,20 @@ class PriceStore:
         days = {_time(int(DAY_S) * number)[:10] for (number,) in changed}
         return sorted(days | {day for (day,) in asked})
 
+    def confirmations(self, source: str, provider: str) -> dict[str, str]:
+        """The days on which the prices of a provider were confirmed or changed, oldest first, each
+        with the day that the list was of then."""
+        rows = self._rows(
+            "SELECT day, max(coalesce(as_of, day)) FROM ("
+            "SELECT substr(at, 1, 10) AS day, as_of FROM attempts "
+            "WHERE source = :source AND provider = :provider AND state IN ('fresh', 'unchanged') "
+            "UNION SELECT date(at, 'unixepoch'), date(as_of + :before_year_1) "
+            "FROM price_keys JOIN price_changes ON price_changes.key = price_keys.id "
+            "WHERE source = :source AND provider = :provider) GROUP BY day ORDER BY day",
+            {"source": source, "provider": provider, "before_year_1": _JULIAN_DAY},
+        )
+        return dict(rows)
+
     def past(
         self, gpus: Sequence[str] = (), *, provider: str = "", since: str = "", until: str = ""
     ) -> Iterator[PastPrice]:
@@ -486,6 +500,8 @@ _APPEND = "INSERT OR REPLACE INTO price_changes VALUES (?, ?, ?, ?, ?, ?)"
 _NEVER = 2**62
 _TO_MONDAY_S = int(3 * DAY_S)
 """1970 began on a Thursday."""
+_JULIAN_DAY = 1721424.5
+"""SQLite's number of the day before 0001-01-01, from which days are counted here."""
 _FULL = (sqlite3.SQLITE_FULL,)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -42,6 +42,7 @@ from outlay.prices.sources import (
     Unreadable,
     Validators,
 )
+from outlay.units import days_between
 
 Progress = Callable[[str], None]
 AT_ONCE = 8
@@ -58,10 +59,20 @@ _SAY_S = 5.0
 _LOOK_S = 0.2
 _SAME_AS_BUNDLED = 1e-3
 """Prices that differ by less are one: the snapshot's are rounded."""
+_LONG_OLD_DAYS = 180
+"""Days without a change after which a list is taken for one that nobody renews.
+
+Assumes: a list that a program makes anew shows it within half a year. Of SkyPilot's 24 lists of
+2026-08-22 thirteen were older than that, and nine were younger than two months.
+"""
+_MOST_CORRECTED = 0.1
+"""Of the machine types of such a list: where more have changed, it was renewed."""
 _PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.IGNORECASE)
 """What may be asked for: a name goes into an address."""
 _SECRET = re.compile(r"(?<=\?)\S+|(?<=://)[^/\s@]+@")
 """What nobody is shown of an address: its query, a user's name and password."""
+_RATE = re.compile(r" at ([0-9.]+) USD of [0-9-]+$")
+"""In the source of an offer that was converted: `... vms.csv: 2.6 EUR at 1.1699 USD of DAY`."""
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
 _NOTHING_THERE = re.compile(r"\b(404|410)\b|no such file", re.IGNORECASE)
 _LONGEST_REASON = 400
@@ -495,8 +506,11 @@ class _Refresh:
         prices = self._prices(question, read, listed, as_of)
         before = question.before
         as_of = day_of_prices(prices, modified=modified, before=before, bundled=question.bundled)
+        last = question.bundled if before is None else before.offers
+        keeps_day = as_of < today and not modified
+        days = _days_of_offers(prices.offers, last, today) if keeps_day else {}
         doubted = replace(prices, offers=doubted_by_past(prices.offers, good))
-        dated = _dated(doubted, as_of, self.now)
+        dated = _dated(doubted, as_of, days)
         is_same = before is not None and pairs_of(prices) == pairs_of(before)
         is_all_the_same = before is not None and dated == replace(before, fetched_at=self.now)
         return _Answer(
@@ -653,16 +667,83 @@ def day_of_prices(
     2. Else, where every price is what it was in the last good list (`before`), the day of that
        list; where nothing was kept yet and every price is as in the snapshot (`bundled`), the day
        of its offers. A list that nobody renews does not become new by being fetched again.
-    3. Else the day it was asked.
+    3. Where that list was long old and nearly every machine costs what it did, its day as well:
+       somebody has corrected a row or two (which are of today, `_days_of_offers`).
+    4. Else the day it was asked.
     """
     today = prices.fetched_at[:10]
     if _is_day(modified):
         return min(modified, today)
+    offers = _as_listed(prices.offers)
     if before is not None:
-        return before.as_of if pairs_of(prices) == pairs_of(before) else today
-    if bundled and prices.offers and _is_as_bundled(prices.offers, bundled):
-        return min(max(offer.as_of for offer in bundled), today)
-    return today
+        day, last = before.as_of, _as_listed(before.offers)
+        is_same = pairs_of(prices) == pairs_of(before) or _is_same_in_euros(prices.offers, last)
+    elif bundled and offers:
+        day, last = max(offer.as_of for offer in bundled), _as_listed(bundled)
+        is_same = _is_as_bundled(offers, last)
+    else:
+        return today
+    is_that_list = is_same or _is_corrected(offers, last, days_between(day, today))
+    return min(day, today) if is_that_list else today
+
+
+def _as_listed(offers: Iterable[Offer]) -> tuple[Offer, ...]:
+    """Offers at what their list says, in whatever currency: a rate that moves renews no price."""
+    rates = ((offer, _RATE.search(offer.source)) for offer in offers)
+    return tuple(
+        offer if rate is None else _times(offer, 1 / float(rate[1])) for offer, rate in rates
+    )
+
+
+def _times(offer: Offer, factor: float) -> Offer:
+    usd, spot_usd = offer.price_usd_per_hour, offer.spot_usd_per_hour
+    return replace(
+        offer,
+        price_usd_per_hour=None if usd is None else usd * factor,
+        spot_usd_per_hour=None if spot_usd is None else spot_usd * factor,
+    )
+
+
+def _is_same_in_euros(offers: Sequence[Offer], last: Sequence[Offer]) -> bool:
+    """Whether a list that was converted says what it did. `last`: as listed."""
+    listed = _as_listed(offers)
+    is_converted = any(one is not other for one, other in zip(listed, offers, strict=True))
+    return is_converted and _asked_by_instance(listed) == _asked_by_instance(last)
+
+
+def _is_corrected(offers: Sequence[Offer], last: Sequence[Offer], age_days: int) -> bool:
+    """Whether offers are those of a long old list, but for what somebody has corrected by hand."""
+    now, then = _asked_by_instance(offers), _asked_by_instance(last)
+    changed = [name for name in {*now, *then} if now.get(name) != then.get(name)]
+    return age_days > _LONG_OLD_DAYS and len(changed) <= _MOST_CORRECTED * len(then)
+
+
+def _asked_by_instance(offers: Iterable[Offer]) -> dict[str, set[str]]:
+    """What is asked for each machine type, wherever; the snapshot's prices are rounded."""
+    asked: dict[str, set[str]] = {}
+    for offer in offers:
+        usds = (offer.price_usd_per_hour, offer.spot_usd_per_hour)
+        words = " ".join("-" if usd is None else f"{usd:.3g}" for usd in usds)
+        asked.setdefault(offer.instance, set()).add(words)
+    return asked
+
+
+def _days_of_offers(
+    offers: Iterable[Offer], last: Iterable[Offer], today: str
+) -> dict[tuple[str, str, str], str]:
+    """The day of each offer of a list that keeps its day: the last one's where its price is the
+    same, else today."""
+    known = {offer.identity: offer for offer in _as_listed(last)}
+    days = {}
+    for offer in _as_listed(offers):
+        was = known.get(offer.identity) or known.get((offer.provider, offer.instance, "any"))
+        is_same = (
+            was is not None
+            and _is_same(offer.price_usd_per_hour, was.price_usd_per_hour)
+            and _is_same(offer.spot_usd_per_hour, was.spot_usd_per_hour)
+        )
+        days[offer.identity] = was.as_of if was is not None and is_same else today
+    return days
 
 
 def _is_day(text: str) -> bool:
@@ -688,21 +769,13 @@ def _is_same(one: float | None, other: float | None) -> bool:
     return math.isclose(one, other, rel_tol=_SAME_AS_BUNDLED)
 
 
-def _dated(prices: ProviderPrices, as_of: str, fetched_at: str) -> ProviderPrices:
-    """Prices with their day, on the list and on each of its offers."""
+def _dated(
+    prices: ProviderPrices, as_of: str, days: Mapping[tuple[str, str, str], str]
+) -> ProviderPrices:
+    """Prices with their day, on the list and on each of its offers; `days`: of offers that have
+    one of their own."""
 
-    def of_that_day(offers: Iterable[Offer]) -> tuple[Offer, ...]:
-        return tuple(
-            replace(offer, as_of=as_of) if offer.as_of == prices.as_of else offer
-            for offer in offers
-        )
+    def dated(offers: Iterable[Offer]) -> tuple[Offer, ...]:
+        return tuple(replace(one, as_of=days.get(one.identity, as_of)) for one in offers)
 
-    if as_of == prices.as_of:
-        return replace(prices, fetched_at=fetched_at)
-    return replace(
-        prices,
-        as_of=as_of,
-        fetched_at=fetched_at,
-        offers=of_that_day(prices.offers),
-        unknown=of_that_day(prices.unknown),
-    )
+    return replace(prices, as_of=as_of, offers=dated(prices.offers), unknown=dated(prices.unknown))
