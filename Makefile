@@ -4,9 +4,13 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# SkyPilot wants older versions of click and uvicorn than the tests do: it has an environment of its own.
+SKY    := .venv-skypilot
 # The CPU build is enough: steps are traced on fake tensors.
 TORCH  ?= torch==2.13.0
 SKIPS  ?= allow
+# Tests that wait for servers, processes and windows of time run beside those that compute.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: house plan test check lint types imports pytest bench services docs profiles calibrate clean
@@ -28,8 +32,8 @@ types: $(VENV)/.checks
 imports: $(VENV)/.checks
 	$(BIN)/lint-imports
 
-pytest: $(VENV)/.tests
-	OUTLAY_TEST_SKIPS=$(SKIPS) $(BIN)/python -m pytest -n auto --dist loadfile \
+pytest: $(VENV)/.tests $(SKY)/.installed
+	OUTLAY_TEST_SKIPS=$(SKIPS) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
 	  --no-loadscope-reorder $(PYTEST_ARGS)
 
 # The tree in figures: modules, lines, layers, names used twice.
@@ -49,9 +53,11 @@ docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "The site is build/site/index.html" >&2
 
-# The bundled profiles, traced anew from examples/ (needs torch).
+# The bundled profiles, traced anew from examples/, and those of models' recipes that are missing
+# (needs torch); `tools/build_model_profiles.py NAME ...` traces some of these anew.
 profiles: $(VENV)/.tests
 	$(BIN)/python tools/build_profiles.py
+	$(BIN)/python tools/build_model_profiles.py
 
 # The numbers of each kind of kernel, fitted anew: DATA="file ..." of measured operations, as
 # tools/measure_operations.py takes them on a GPU; without DATA, on our own H200 measurements.
@@ -83,5 +89,12 @@ $(VENV)/.tests: $(VENV)/.core
 	  echo "Not all frameworks could be installed: tests that need them are skipped" >&2
 	@touch $@
 
+$(SKY)/.installed: pyproject.toml
+	@echo "Installing SkyPilot into $(SKY) ..." >&2
+	@test -x $(SKY)/bin/python || $(PYTHON) -m venv $(SKY)
+	@$(SKY)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable ".[skypilot]" || \
+	  echo "SkyPilot could not be installed: tests that need it are skipped" >&2
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(SKY) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

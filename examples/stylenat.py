@@ -358,6 +358,7 @@ class Iteration:
     """Calling it runs one iteration; it keeps the networks, the optimizers and the count."""
 
     period = R1_PERIOD
+    kinds = ("with penalty", *["plain"] * (R1_PERIOD - 1))
 
     def __init__(self, batch_size: int, resolution: int, widest: int, style_width: int) -> None:
         self.generator = Generator(resolution, widest, style_width)
@@ -385,6 +386,10 @@ class Iteration:
         self.train_generator()
         self.update_average()
         self.iteration += 1
+
+    def skip(self, iterations: int) -> None:
+        """Count iterations that are not run: a trace knows them from others of their kind."""
+        self.iteration += iterations
 
     def fake_images(self) -> Tensor:
         """New images from the generator, as many as there are real ones."""

@@ -19,6 +19,7 @@ from outlay.predict.run_time import Run, SessionOverheads
 from outlay.predict.step import Placement, StepPrediction
 from outlay.predict.strategy import Strategy
 from outlay.trace.profile import BlockGroup, Memory, Op, Profile, ProfileOp, Structure
+from outlay.trace.store import find_profile
 from outlay.uncertainty import Estimate
 from outlay.units import GB, GIB, MIB
 from outlay.workload.workload import Length, Limits, Step, Workload
@@ -501,3 +502,9 @@ def a_workload(**changes):
     """A thousand samples with nothing else said."""
     said = {"name": "test", "step": Step(profile="made up"), "length": Length(samples=1000)}
     return Workload(**(said | changes))
+
+
+def a_method_step(step, selected=0.5, **_):
+    """The profile of a model's step without tracing one: bundled ones stand in for its methods."""
+    stand_ins = {"full": "llama-1b", "lora": "gpt2-medium", "qlora": "bert-large"}
+    return find_profile(stand_ins[step.method or "full"])

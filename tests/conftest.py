@@ -22,6 +22,8 @@ from outlay.trace import process
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests plan with the bundled prices, whatever was refreshed on the machine they run on.
 os.environ["OUTLAY_PRICES"] = "bundled"
+# The page of a test is as wide as it says, whatever the terminal is in which it runs.
+os.environ.pop("COLUMNS", None)
 # A job in the background ignores the signal of Ctrl-C, and so would all that tests start and stop.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -29,6 +31,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 ROOT = Path(__file__).parent.parent
+SKYPILOT = ROOT / ".venv-skypilot" / "bin" / "sky"
+"""SkyPilot's own command, in an environment of its own."""
 SERVICES = {
     "slurm": "sbatch",
     "sshd": "/usr/sbin/sshd",
@@ -74,6 +78,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("frameworks") and missing:
             reason = f"{missing[0]} is not installed (make test does it)"
             item.add_marker(pytest.mark.skip(reason=reason))
+        if item.get_closest_marker("skypilot") and not SKYPILOT.exists():
+            reason = "SkyPilot is not installed (make test does it)"
+            item.add_marker(pytest.mark.skip(reason=reason))
         for marker in item.iter_markers("service"):
             name = marker.args[0]
             if shutil.which(SERVICES[name]) is None:
@@ -84,10 +91,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=dropped)
 
 
+LONGEST = ("test_memory.py", "test_scripts.py", "test_bundled_profiles.py")
+"""Files that compute for over half a minute each: nobody should begin one near the end."""
+
+
 def _longest_first(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Files that need torch before all others, so that no worker is left with one at the end."""
+    """The longest files, those that wait for servers, then those that need torch, before all
+    others: waiting and computing go on at once, and no worker is left with a long file at the end.
+    """
+    waiting = {
+        item.path
+        for item in items
+        if item.get_closest_marker("service") or item.get_closest_marker("skypilot")
+    }
     long = {item.path for item in items if item.get_closest_marker("torch")}
-    return sorted(items, key=lambda item: item.path not in long)
+
+    def rank(item: pytest.Item) -> tuple[bool, bool, bool]:
+        is_longest = item.path.name in LONGEST and item.path in long
+        return not is_longest, item.path not in waiting, item.path not in long
+
+    return sorted(items, key=rank)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -105,10 +128,21 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's own folder: an empty one, so that no test reads the developer's."""
+    """The user's own folder: an empty one, so that no test reads the developer's.
+
+    What is tested is tracing: traces are kept where a test asks for it (`kept_traces`).
+    """
     folder = tmp_path_factory.mktemp("own")
     monkeypatch.setenv("OUTLAY_DATA", str(folder))
+    monkeypatch.setenv("OUTLAY_NO_CACHE", "1")
     return folder
+
+
+@pytest.fixture
+def kept_traces(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where traces are kept, as they are for users."""
+    monkeypatch.delenv("OUTLAY_NO_CACHE")
+    return own_folder / "cache" / "traces"
 
 
 @pytest.fixture(scope="session", autouse=True)

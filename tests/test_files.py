@@ -10,17 +10,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from outlay.errors import InputError
 from outlay.files import (
     FLATTEN,
     check_folder,
     free_path,
+    json_bytes,
     json_text,
     read_data,
     to_json,
     write_whole,
+    yaml_text,
 )
+
+
+def test_json_is_utf_8_whatever_a_name_is():
+    # a name of one byte, 0xe9, in a locale that does not have it
+    assert json_bytes('{"name": "ä\udce9"}') == b'{"name": "\xc3\xa4?"}'
 
 
 def test_writes_and_replaces(tmp_path):
@@ -125,3 +135,42 @@ def test_the_text_is_as_the_standard_library_writes_it(value):
 def test_what_json_has_no_word_for_is_refused(value):
     with pytest.raises((ValueError, TypeError)):
         json_text(value)
+
+
+# YAML
+
+ODD_TEXTS = st.sampled_from(
+    [
+        "yes", "0x1", "1e3", "1_000", "12:30", "2001-01-01", "<<", "=", "null", "~", ".inf", "-",
+        "---", "...", "a: b", "x #y", "a\n b\n", "\n", "# x\ny\n", "a\n\n\n", "a\n  \nb", "a\n\tb",
+        "0o7", "1.", "_1", ".0", "+1", "a\r\nb", "\x1b\n", "a\x85\nb", "\ufeffa\nb", "", " ",
+        "a\n ",
+    ]
+)  # fmt: skip
+TEXTS = st.text(max_size=40) | st.text("ab #:-'\"\n\t\\|>&*!%@`{}[],?01.~é\x85\u2028", max_size=30)
+TEXTS = TEXTS | ODD_TEXTS
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | TEXTS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, min_size=0, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4))
+@example({"run": "set -u\n\nif [ 1 ]; then\n  echo 'a: b'\nfi\n", "list": [{"a": 1}, [], {}]})
+def test_yaml_gives_back_what_was_written(values):
+    assert yaml.safe_load(yaml_text(values)) == values
+
+
+def test_yaml_that_a_person_reads():
+    text = yaml_text({"name": "a-1", "run": "one\ntwo\n", "on": ["x", {"k": True, "usd": 1.25}]})
+    assert text == ('name: a-1\nrun: |\n  one\n  two\n"on":\n  - x\n  - k: true\n    usd: 1.25\n')
+
+
+@given(st.floats(0.001, 1e6))
+def test_yaml_floats_are_read_as_floats(number):
+    read = yaml.safe_load(yaml_text({"usd": number}))["usd"]
+    assert isinstance(read, float)
+    assert read == pytest.approx(number, abs=1e-9)

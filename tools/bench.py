@@ -1,15 +1,16 @@
 """Time the commands people wait for, as ratios to a bare Python start: `make bench`.
 
-Bounds: --help within 10 times `python -c pass`; the bundled plan within 3 s; all offers as JSON
-within 1.5 s; a traced step predicted on every GPU (time, memory, range) within 1 s; 10,000 offers
-ranked by the mean of two thousand simulated bills each, with every line of the likely one, within
-2 s, a million within 60 s and 1 GB; ten thousand draws of a bill within 1 s; a refresh of all
-price sources over loopback within 5 s (of SkyPilot's whole files where OUTLAY_TEST_PRICE_SOURCES
-names their folder, else of excerpts with as many rows); a plan on 10,000 refreshed offers in no
-more time for each option than on the bundled ones, give or take a quarter; of a million changes of
-prices those of one GPU, all prices of a day, a GPU's history, or what changed since a day, within
-1 s; 10,000 kept offers read within 0.3 s. Where torch is installed: a trace of ResNet-50 within 6 s
-and (with transformers) of a step of a 7B Llama within 25 s, both under 1.5 GB of resident memory.
+Bounds: --help within 10 times `python -c pass`; the bundled plan within 1 s, as JSON within 2 s and
+3 MB; advice within 1.5 s; all offers as JSON within 1.5 s; a traced step predicted on every GPU
+(time, memory, range) within 1 s; 10,000 offers ranked by the mean of two thousand simulated bills
+each, with every line of the likely one, within 2 s, a million within 60 s and 1 GB; ten thousand
+draws of a bill within 1 s; a refresh of all price sources over loopback within 5 s (of SkyPilot's
+whole files where OUTLAY_TEST_PRICE_SOURCES names their folder, else of excerpts with as many rows);
+a plan on 10,000 refreshed offers in no more time for each option than on the bundled ones, give or
+take a quarter; of a million changes of prices those of one GPU, all prices of a day, a GPU's
+history, or what changed since a day, within 1 s; 10,000 kept offers read within 0.3 s. Where torch
+is installed: a trace of ResNet-50 within 6 s and (with transformers) of a step of a 7B Llama within
+25 s, both under 1.5 GB of resident memory.
 Exits with 1 if one is missed.
 """
 
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 OUTLAY = [sys.executable, "-m", "outlay.cli.main"]
-HELP_RATIO, PLAN_S, OFFERS_S, EVERY_GPU_S = 10.0, 4.0, 1.5, 1.0
+HELP_RATIO, PLAN_S, PLAN_JSON_S, PLAN_JSON_BYTES = 10.0, 1.0, 2.0, 3e6
+ADVISE_S, OFFERS_S, EVERY_GPU_S = 1.5, 1.5, 1.0
 TEN_THOUSAND_S, MILLION_S, DRAWS_S, MILLION_BYTES = 3.5, 60.0, 1.0, 1e9
 HISTORY_S, KEPT_OFFERS_S, REFRESH_S, AS_FAST = 1.0, 0.3, 5.0, 1.25
 RESNET_S, LLAMA_S, RESIDENT_BYTES = 6.0, 25.0, 1.5e9
@@ -67,6 +69,14 @@ def seconds(command: list[str], runs: int = 7) -> float:
         subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         times.append(time.perf_counter() - started)
     return statistics.median(times)
+
+
+def plan_as_json() -> tuple[float, float]:
+    """The median time of the bundled plan as JSON, and its bound: too long is too slow."""
+    command = [*OUTLAY, "plan", "examples/stylenat.toml", "--json"]
+    length = len(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
+    print(f"{'the bundled plan as JSON':36} {length / 1e6:.2f} MB")
+    return seconds(command, 5), PLAN_JSON_S if length <= PLAN_JSON_BYTES else 0.0
 
 
 def traced(target: str, batch_size: int) -> tuple[float, int]:
@@ -355,7 +365,10 @@ def main() -> int:
     rows = [
         ("outlay --help", seconds([*OUTLAY, "--help"]), HELP_RATIO * bare_s),
         ("outlay plan examples/stylenat.toml",
-         seconds([*OUTLAY, "plan", "examples/stylenat.toml"], 3), PLAN_S),
+         seconds([*OUTLAY, "plan", "examples/stylenat.toml"], 5), PLAN_S),
+        ("the same with --json", *plan_as_json()),
+        ("outlay advise",
+         seconds([*OUTLAY, "advise", "--purpose", "kaggle", "--usage", "2h/day"], 5), ADVISE_S),
         ("outlay offers --json", seconds([*OUTLAY, "offers", "--json"], 3), OFFERS_S),
         *predictions(),
         *rankings(),

@@ -1,6 +1,6 @@
 """Compare predicted memory and largest batches with measured ones (needs torch).
 
-    python tools/check_memory.py FOLDER [GPU]      for example: tests/reference H200
+    python tools/check_memory.py [--keep] FOLDER [GPU]      for example: tests/reference H200
 
 FOLDER has `workloads/`, Python files of steps, and somewhere below it tables (CSV) that name a step
 as `file:function`, known by their columns:
@@ -9,7 +9,8 @@ as `file:function`, known by their columns:
     workload, cap_mib, max_batch, fails_at
     and where the allocator was told so, expandable_segments (1)
 
-Each step is traced once; the GPU, on which they were measured, is an H200 if not given. Exits
+Each step is traced once, and with `--keep` its profile replaces the one in `data/memory`, if there
+is one; the GPU, on which they were measured, is an H200 if not given. Exits
 with 1 if a bar is missed: allocated 2 % off on average and 6 % at worst; reserved 5 % and 15 %
 (VGG-16, where workspaces dominate: 30 %); the largest batch within 5 % or one sample, and below
 `fails_at`.
@@ -29,6 +30,7 @@ from outlay.hardware.gpu_names import find_gpu
 from outlay.plan.placement import calibration
 from outlay.predict.memory import MemoryBudget, largest_batch, memory_budget, memory_need
 from outlay.trace.profile import Profile
+from outlay.trace.store import write_profile
 from outlay.trace.tracing import profile_of
 from outlay.units import MIB
 
@@ -44,18 +46,23 @@ _VGG_BAR = 0.30
 class Checker:
     """Profiles of the workloads in a folder, against the tables in it."""
 
-    def __init__(self, folder: Path, gpu: str) -> None:
+    def __init__(self, folder: Path, gpu: str, *, keeps: bool = False) -> None:
         self.folder = folder
+        self.keeps = keeps
         self.gpu = find_gpu(gpu).candidates[0]
         self.profile = cache(self._profile)
 
     def _profile(self, workload: str) -> Profile | None:
         module, function = workload.split(":")
         try:
-            return profile_of(f"{self.folder / 'workloads' / module}.py:{function}")
+            profile = profile_of(f"{self.folder / 'workloads' / module}.py:{function}")
         except OutlayError as error:
             print(f"{workload}: {error}")
             return None
+        kept = self.folder / "data" / "memory" / f"{function}.json.gz"
+        if self.keeps and kept.exists():
+            write_profile(profile, kept)
+        return profile
 
     def _room(self, row: Row, cap_bytes: float) -> MemoryBudget:
         expandable = row.get("expandable_segments") == "1"
@@ -130,6 +137,7 @@ def _within(name: str, found: list[tuple[str, float]]) -> bool:
 
 
 if __name__ == "__main__":
-    checker = Checker(Path(sys.argv[1]), *(sys.argv[2:] or ["H200"]))
+    given = [argument for argument in sys.argv[1:] if argument != "--keep"]
+    checker = Checker(Path(given[0]), *(given[1:] or ["H200"]), keeps="--keep" in sys.argv)
     results = [checker.peaks(), checker.largest()]
     sys.exit(0 if all(results) else 1)

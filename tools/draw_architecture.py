@@ -38,7 +38,10 @@ HEADS = "".join(
     'markerHeight="7" orient="auto-start-reverse"><path d="M0 0 10 5 0 10z"/></marker>\n'
     for name in ("head", "soft")
 )
-ROOT_MODULES = ("errors", "units", "files", "uncertainty", "caching", "facts", "currency")
+ROOT_MODULES = (
+    *("errors", "units", "files", "uncertainty", "progress"),
+    *("caching", "facts", "currency"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +110,7 @@ BOXES = (
         height=68,
     ),
     Box(name="hardware", about=("GPUs under", "any name"), left=765, top=98, width=112, height=68),
+    Box(name="models", about=("by name",), left=30, top=204, width=90),
     Box(name="measurement", about=("what a run took",), left=275, top=204, width=125),
     Box(name="ledger", about=("keeps them",), left=416, top=204, width=91),
     Box(name="offers", about=("machines, terms",), left=765, top=204, width=112),
@@ -127,7 +131,7 @@ BOXES = (
         top=396,
         width=450,
     ),
-    Box(name="run", about=("launch, bench, watch",), left=335, top=484, width=145, kind="foreseen"),
+    Box(name="run", about=("launch, bench, watch",), left=335, top=484, width=145),
     Box(name="plan", about=("options ranked, and why",), left=520, top=484, width=205),
     Box(name="advise", about=("buy which card, rent where",), left=765, top=484, width=205),
     Box(
@@ -144,6 +148,7 @@ FLOWS = (
     "M821 60V96",
     "M932 60V202",
     "M132 166V298",
+    "M75 204V168",
     "M337 166V202",
     "M448 166V184H370V202",
     "M400 232H414",

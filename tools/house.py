@@ -63,9 +63,14 @@ class House:
         return [name for name, modules in self.class_names.items() if len(modules) > 1]
 
 
+def _is_in_package(path: Path) -> bool:
+    """Whether a file is a module: files for users, such as recipes, are data."""
+    return (path.parent / "__init__.py").is_file()
+
+
 def house_of(folder: Path) -> House:
     """The figures of a package."""
-    paths = sorted(folder.rglob("*.py"))
+    paths = [path for path in sorted(folder.rglob("*.py")) if _is_in_package(path)]
     name_of = {path: _name(path, folder) for path in paths}
     known = set(name_of.values())
     lines, other_lines = {}, 0

@@ -53,13 +53,15 @@ def usd_per_unit(currency: str, day: str | None = None, *, today: str = "") -> t
     asked_day = rates.last if day is None else date.fromisoformat(day).isoformat()
     rate_day = _day_with_a_rate(rates, code, asked_day)
     if day is not None:
-        _refuse_to_come(code, day, today)
+        refuse_day_to_come(code, day, today)
     of_that_day = rates.days[rate_day]
     return 1.0 / of_that_day.get(code, 1.0) * of_that_day[DOLLAR], rate_day
 
 
-def _refuse_to_come(code: str, day: str, today: str) -> None:
-    """Raise for a day that nobody can know a rate of."""
+def refuse_day_to_come(code: str, day: str, today: str = "") -> None:
+    """Raise for a day that nobody can know a rate of; an empty one is the newest."""
+    if code == DOLLAR or not day:
+        return
     newest = rates_as_of()
     if today and day > today:
         why = f"Today is {today}."

@@ -3,6 +3,7 @@
     OutlayError                 exit 1   anything else
       InputError                exit 2   what the user wrote cannot be used
         NotKnown                exit 2   a name nobody knows, with the nearest ones
+        FileNotWritten          exit 2   a file that was asked for cannot be written
       FactMissing               exit 2   a table has no value for what was asked
       NoOption                  exit 3   nothing satisfies the limits
       ExtraMissing              exit 4   an optional package or a service is not installed
@@ -19,7 +20,10 @@ A message has three parts: what, with the value; why; what to do next.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
 
 
 class OutlayError(Exception):
@@ -32,6 +36,12 @@ class OutlayError(Exception):
         self.why = why
         self.fix = fix
         super().__init__(" ".join(part for part in (what, why, fix) if part))
+
+    def at(self, place: str) -> Self:
+        """The same error, with the place in a file where it comes from."""
+        self.what = f"{place}: {self.what}"
+        self.args = (" ".join(part for part in (self.what, self.why, self.fix) if part),)
+        return self
 
 
 class InputError(OutlayError):
@@ -47,6 +57,16 @@ class NotKnown(InputError):
         self.suggestions = _nearest(name, known)
         hint = f"Did you mean {_either(self.suggestions)}?" if self.suggestions else ""
         super().__init__(f"No {noun} is known as {name!r}.", why=hint, fix=fix)
+
+
+class FileNotWritten(InputError):
+    """A file that the user asked for cannot be written: no room, no right, no folder."""
+
+    def __init__(self, path: object, error: OSError, *, fix: str = "") -> None:
+        super().__init__(
+            f"{path} cannot be written: {error.strerror or error}.",
+            fix=fix or "Choose another place, or make room there.",
+        )
 
 
 class FactMissing(OutlayError):
@@ -65,6 +85,40 @@ class ExtraMissing(OutlayError):
     """An optional package or a service is not installed."""
 
     exit_code = 4
+
+
+def pip_command(extra: str) -> str:
+    """The command that installs an extra of this outlay, from where it was installed."""
+    root = Path(__file__).parents[2]
+    if (root / "pyproject.toml").is_file():  # a clone, installed so that it can be edited
+        return f'pip install -e "{root}[{extra}]"'
+    return f'pip install "{_requirement(_installed_from(), extra)}"'
+
+
+def _installed_from() -> dict[str, Any]:
+    """What pip noted of a folder, a file or a repository that it installed outlay from."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        origin = json.loads(distribution("outlay").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return {}
+    return origin if isinstance(origin, dict) else {}
+
+
+def _requirement(origin: Mapping[str, Any], extra: str) -> str:
+    """What pip takes for outlay with an extra: its name, where it comes from an index."""
+    from urllib.parse import unquote, urlsplit
+
+    url, named = str(origin.get("url", "")), f"outlay[{extra}]"
+    repository = origin.get("vcs_info")
+    if isinstance(repository, dict):
+        revision = repository.get("requested_revision") or repository.get("commit_id") or ""
+        return f"{named} @ {repository.get('vcs', 'git')}+{url}{'@' if revision else ''}{revision}"
+    path = Path(unquote(urlsplit(url).path))
+    if url.startswith("file:") and path.exists():
+        return f"{path}[{extra}]"
+    return f"{named} @ {url}" if url and not url.startswith("file:") else named
 
 
 class ProviderError(OutlayError):

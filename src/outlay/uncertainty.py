@@ -275,7 +275,12 @@ def likely_of(value: Uncertain) -> float:
 
 def is_nonzero(number: Number) -> bool:
     """Whether there is any of it: not zero, or not zero in every draw."""
-    return bool(number != 0) if isinstance(number, float | int) else bool((number != 0).any())
+    return bool(number != 0) if isinstance(number, float | int) else bool(np.count_nonzero(number))
+
+
+def middle(number: Number) -> float:
+    """The median of draws, or the one figure there is."""
+    return float(np.median(number)) if np.ndim(number) else float(number)
 
 
 def range_of(likely: float, draws: Number) -> Estimate:

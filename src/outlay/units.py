@@ -69,7 +69,11 @@ def duration_s(text: str) -> float:
         total_s += _number(match[1]) * _DURATION_S[match[2].lower()]
         position = match.end()
     if position == 0:
-        raise InputError("An empty text is not a duration.", fix='Write for example "35m".')
+        raise InputError(
+            "An empty text is not a duration.",
+            why="A duration is a number with a unit: s, m, h, d, week, month or year.",
+            fix='Write for example "35m", "1h30m" or "3d".',
+        )
     return total_s
 
 

@@ -176,11 +176,11 @@ def test_a_small_purse_is_told_what_it_does_for(outlay, file):
     path = file(HOBBY)
     asked = ("--workload", path, "--usage", "4h/day", "--hours-on", "T4", "--budget", 132)
     ended = outlay("advise", *asked, "--months", 20)
-    # $13.20 a month where the purse has 132 / 20 = $6.60: half of the 4 h a day
+    # $13.20 a month where the budget has 132 / 20 = $6.60: half of the 4 h a day
     assert ended.code == 3
     said = " ".join(ended.out.split())
-    assert "for a purse of $264.0" in said  # 20 x $13.20, and a whole last step each session
-    assert "does for 2.0 h a day there instead of 4.0" in said
+    assert "for a budget of $264.0" in said  # 20 x $13.20, and a whole last step each session
+    assert "your budget buys 2.0 h a day there instead of 4.0" in said
 
 
 def test_won_are_dollars_at_a_dated_rate(outlay, advice):
@@ -265,7 +265,7 @@ def test_cards_are_within_the_purse_cheapest_month_first(advice):
 @pytest.mark.parametrize("width", [80, 120])
 def test_no_figure_is_cut(width, monkeypatch, outlay):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1794700800")
-    monkeypatch.setattr("outlay.report.console.PIPED_WIDTH", width)
+    monkeypatch.setenv("COLUMNS", str(width))
     asked = ("advise", "--purpose", "nlp", "--usage", "24/7", "--budget", 4000)
     text, found = outlay(*asked).out, outlay(*asked, "--json").document["advice"]
     assert max(map(len, text.splitlines())) <= width

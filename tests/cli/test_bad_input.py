@@ -125,7 +125,7 @@ WORKLOADS = {
     ),
     "two steps": (
         STEP + 'target = "a.py:f"\n[length]\ntime = "6h"',
-        ["line 1", "step", "exactly one of profile and target"],
+        ["line 1", "step", "exactly one of profile, target and model"],
     ),
     "epochs of nothing": (STEP + "[length]\nepochs = 3", ["length.epochs", "data.samples"]),
     "no length": (STEP, ["'length' is missing", "outlay init"]),
@@ -181,7 +181,7 @@ def test_workload_file_is_binary(outlay, tmp_path):
 def test_workload_file_is_nothing_but_zeros(outlay, tmp_path):
     path = tmp_path / "work.toml"
     path.write_bytes(bytes(64))
-    said_once(outlay("plan", path), 2, ["work.toml", "not valid TOML"])
+    said_once(outlay("plan", path), 2, ["work.toml", "binary data"])
 
 
 def test_workload_file_is_a_folder(outlay, tmp_path):
@@ -199,6 +199,12 @@ OPTIONS = {
     "unknown option": (["plan", "x.toml", "--jsn"], ["--jsn", "--json"]),
     "unknown option of outlay": (["--verzion"], ["--verzion", "--version"]),
     "one argument too many": (["plan", "a.toml", "b.toml"], ["b.toml"]),
+    "words for a count": (
+        ["plan", "a.toml", "--best", "x"],
+        ["--best", "'x' is not a whole number"],
+    ),
+    "words for an amount": (["offers", "--max-price", "x"], ["--max-price", "'x' is not a number"]),
+    "a name too long": (["trace", f"{'x' * 300}.py:f"], ["File name too long", "Check the path."]),
     "no rows": (["plan", "a.toml", "--best", "0"], ["--best", "0"]),
     "predict: unknown GPU": (
         ["predict", "resnet50", "--gpu", "RTX 3099"],
@@ -245,11 +251,11 @@ OPTIONS = {
     ),
     "predict: host speed nan": (
         ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8", "--host-speed", "nan"],
-        ["--host-speed nan", "--host-speed 1.4"],
+        ["--host-speed", "nan is no number"],
     ),
     "predict: input rate inf": (
         ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8", "--input-rate", "inf"],
-        ["--input-rate inf", "--input-rate 1.4"],
+        ["--input-rate", "inf is no number"],
     ),
     "predict: measured seconds x": (
         ["predict", "resnet50", "--gpu", "T4", "--batch-size", "8", "--measured", "T4@64=x"],
@@ -444,12 +450,14 @@ def test_output_cut_off_after_a_line(tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [["offers"], ["profiles", "--json"], ["schema", "plan"]])
-def test_output_to_a_full_disk_is_one_line(arguments):
+def test_output_to_a_full_disk_is_one_message(arguments):
     with Path("/dev/full").open("w") as full:
         running = start(*arguments, stdout=full)
         _, said = running.communicate(timeout=60)
     assert running.returncode == 1
-    assert said.splitlines() == ["outlay: No space left on device: output."]
+    what, fix = said.splitlines()
+    assert what == "outlay: What was to be printed could not be written: No space left on device."
+    assert fix == "  Make room where the output goes, or send it elsewhere."
 
 
 def test_interrupted_without_a_traceback(tmp_path):

@@ -212,7 +212,7 @@ def test_an_upgrade_says_what_goes_along_and_what_it_buys(built, machine):
 def test_memory_buys_no_speed(outlay, machine):
     ended = outlay("build", "--upgrade", machine(MINE), "--ram", "64GB", "--profile", "vit-b16")
     assert ended.code == 0
-    assert "buys no speed" in ended.out
+    assert "no faster" in ended.out
     assert "no faster than before" in ended.out
 
 
@@ -270,7 +270,7 @@ def test_the_table_shows_every_rule_and_why_it_is_open(outlay, machine):
     out = outlay("build", machine(DESK)).out
     assert "the case is not given" in out
     assert "the country is not given (--country)" in out
-    assert f"${10e6 * in_usd('KRW'):,.0f} (10,000,000 KRW)" in out
+    assert "₩10,000,000 is asked or was paid for it" in " ".join(out.split())
 
 
 def test_parts_are_listed(outlay):

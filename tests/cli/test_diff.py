@@ -9,7 +9,6 @@ import pytest
 from tests.measured import a_measurement
 
 from outlay.measurement.file import write_measurement
-from outlay.report import console
 
 BEFORE = """
 [consider]
@@ -131,7 +130,7 @@ def test_lines_sum_to_the_change(outlay, files):
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_no_line_is_too_long_and_no_figure_is_cut(outlay, files, monkeypatch, width):
-    monkeypatch.setattr(console, "PIPED_WIDTH", width)
+    monkeypatch.setenv("COLUMNS", str(width))
     shown = outlay("diff", *files(CHEAPER, LONGER)).out
     assert max(map(len, shown.splitlines())) <= width
     assert "…" not in shown

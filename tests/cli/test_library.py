@@ -225,7 +225,15 @@ ELSEWHERE = {
     "probe": "writes the measurement that `probe_command` gives: tests/probe",
     "schema": "prints schemas: tests/cli/test_schema.py",
     "prices": "a group of commands: tests/prices",
+    "recipe": "a group of commands: tests/cli/test_recipe.py",
     "check": "looks at this machine: tests/cli/test_check.py",
+    "launch": "starts runs: tests/run/test_launch.py has `job_for` and `launch`",
+    "bench": "starts trials: tests/run/test_bench.py has `run_trials`",
+    "runs": "asks engines: tests/run/test_launch.py has `updated`",
+    "logs": "asks engines: tests/run/test_host_engine.py",
+    "stop": "ends runs: tests/run/test_launch.py has `stop`",
+    "watch": "looks on for as long as a run goes on: tests/run/test_watch.py",
+    "guard": "ends with the run it guards: tests/run/test_guard.py",
 }
 
 

@@ -100,7 +100,9 @@ def test_lines_sum_to_the_likely_cost(planned):
 
 def test_ranks_count_from_one(planned):
     ranks = [option["rank"] for option in planned["options"]]
-    assert ranks == list(range(1, len(ranks) + 1))
+    assert ranks == sorted(set(ranks))
+    assert ranks[:50] == list(range(1, 51))
+    assert ranks[-1] <= planned["options_total"]
 
 
 def test_chosen_is_one_of_the_options_and_the_only_one_without_a_reason_against_it(planned):
@@ -230,8 +232,8 @@ def test_offer_without_a_price_is_listed_without_a_cost(outlay, workload):
     assert option["price_usd_per_hour"] is None
     assert option["lines"] == []
     assert option["why_not"].startswith("no price known")
-    shown = outlay("plan", path).out
-    assert "west" in shown.split("No price known")[1]
+    assert "west" in outlay("plan", path, "--full").out.split("No price known")[1]
+    assert "1x T4 (quote 3) at west: no price known" in outlay("plan", path).out
 
 
 def test_storage_without_a_price_is_named_and_not_counted_as_zero(outlay, workload):
@@ -243,23 +245,25 @@ def test_storage_without_a_price_is_named_and_not_counted_as_zero(outlay, worklo
     assert "Not in the bill, as no price is known: " in " ".join(outlay("plan", path).out.split())
 
 
-def test_the_answer_and_what_it_rests_on_are_four_lines_before_the_table(
+def test_the_answer_and_what_it_rests_on_are_five_lines_before_the_table(
     outlay, workload, monkeypatch
 ):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", THAT_DAY)
     ended = outlay("plan", workload(TWO_T4.replace("spot_per_hour = 1.00", "")))
     assert ended.code == 0
     assert ended.err == ""
-    _, take, spent, instead, grounds, blank, title, *_ = ended.out.splitlines()
+    _, take, hours, spent, instead, grounds, blank, title, *_ = ended.out.splitlines()
     # 6.5 h x $2.00
     assert take == "Take: 1x T4 at north (quote 1), on-demand: $13.00, 6.5 h."
+    assert hours == (
+        "Hours are read as hours: 6 h on any machine, the cheapest first. "
+        "By the training done in them: hours_are_equal = false."
+    )
     # 6 h x $2.00 and half an hour; 6 / 6.5 = 92 %
-    assert spent == "Of that compute $12.00, set-up $1.00; 92 % of its time trains."
+    assert spent == "Mostly compute $12.00, set-up $1.00; 92 % of the time is training."
     # 6.5 h x $3.00
     assert instead == "Next best: 1x T4 at south (quote 2) on-demand, $19.50 in 6.5 h."
-    assert grounds == (
-        "Rests on: Price quoted to you, taken as today's. Speed predicted, not measured on T4."
-    )
+    assert grounds == "Rests on: Price quoted to you, taken as today's."
     assert blank == ""
     assert title.startswith("Best 2 of 2")
     assert "CHOSEN" in ended.out
@@ -324,7 +328,10 @@ def test_sources_name_the_price_and_the_gpu_facts(outlay, root):
 
 def test_the_first_screen_says_what_the_choice_rests_on(outlay, workload, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1795046400")  # 2026-11-19
-    path = workload('[consider]\nproviders = ["aws"]\ngpus = ["T4"]\ntenancies = ["on-demand"]')
+    path = workload(
+        '[consider]\nproviders = ["aws"]\ngpus = ["T4"]\ntenancies = ["on-demand"]',
+        length='time = "6h"\nhours_are_equal = false',
+    )
     document = outlay("plan", path, "--json").document
     price, speed, quota, *_ = document["rests_on"]
     assert price.startswith(f"Price seen {document['chosen']['price_as_of']}, ")
@@ -467,3 +474,113 @@ def test_the_nearest_to_the_limits_is_told(outlay, workload):
     costs = [option["cost_usd"]["likely"] for option in document["options"]]
     assert nearest["cost_usd"]["likely"] == min(costs)
     assert nearest["why_not"].startswith("over budget")
+
+
+# --- a length in hours: an hour is an hour, unless the file says that its work counts ---
+
+SLOW_AND_FAST = f"""{OWN_ONLY}
+[[offer]]
+provider = "north"
+gpu = "T4"
+price_per_hour = 0.20
+[[offer]]
+provider = "south"
+gpu = "H100 SXM"
+price_per_hour = 1.00
+"""
+BY_WORK = 'time = "40h"\nhours_are_equal = false'
+
+
+def test_forty_hours_are_those_that_cost_least(outlay, workload):
+    document = outlay("plan", workload(SLOW_AND_FAST, length='time = "40h"'), "--json").document
+    assert document["hours_are_equal"] is True
+    assert document["ranked_by"] == "cost"
+    assert document["chosen"]["gpu"] == "T4"
+    # 40 h and half an hour of set-up, x $0.20
+    assert document["chosen"]["cost_usd"]["likely"] == pytest.approx(40.5 * 0.20)
+
+
+def test_hours_count_by_their_work_where_the_file_says_so(outlay, workload):
+    document = outlay("plan", workload(SLOW_AND_FAST, length=BY_WORK), "--json").document
+    assert document["hours_are_equal"] is False
+    assert document["ranked_by"] == "training cost per million samples"
+    # an H100 has 15 times a T4's 65 TFLOP/s and 10 times its 320 GB/s, for 5 times the price
+    assert document["chosen"]["gpu"] == "H100 SXM"
+    t4, h100 = sorted(document["options"], key=lambda option: option["cost_usd"]["likely"])
+    assert h100["usd_per_million_samples"] < t4["usd_per_million_samples"]
+
+
+def test_other_lengths_have_no_hours_to_read(planned):
+    assert planned["hours_are_equal"] is None
+
+
+@pytest.mark.parametrize(
+    ("length", "read", "other"),
+    [
+        (
+            'time = "40h"',
+            "Hours are read as hours: 40 h on any machine",
+            "By the training done in them: hours_are_equal = false (1x H100 SXM at south (quote 2)",
+        ),
+        (
+            BY_WORK,
+            "Hours are read as work: the training done in 40 h",
+            # 40.5 h x $0.20
+            "By the hour: hours_are_equal = true (1x T4 at north (quote 1) on-demand, $8.10",
+        ),
+    ],
+)
+def test_the_answer_says_how_hours_are_read_and_what_is_best_otherwise(
+    outlay, workload, length, read, other
+):
+    out = outlay("plan", workload(SLOW_AND_FAST, length=length)).out
+    words = " ".join(out.split("Best 2 of")[0].split())
+    assert read in words
+    assert other in words
+
+
+def test_an_hour_of_a_share_of_a_gpu_is_no_hour_of_a_gpu(outlay, workload):
+    path = workload('[consider]\ninstances = ["g6f.large", "g6.xlarge"]', length='time = "6h"')
+    document = outlay("plan", path, "--prices", "bundled", "--json").document
+    reasons = {
+        option["why_not"] for option in document["options"] if option["instance"] == "g6f.large"
+    }
+    assert reasons == {"its hours are of 0.125 of a GPU, not of a whole one"}
+    assert document["chosen"]["instance"] == "g6.xlarge"
+
+
+def test_json_has_the_options_worth_reading_and_all_on_request(outlay, workload, planned):
+    path = workload('[consider]\nproviders = ["lambda", "runpod", "aws"]')
+    short = outlay("plan", path, "--json").document
+    every = outlay("plan", path, "--json", "--all").document
+    whole = every["options"]
+    assert [one["rank"] for one in whole] == list(range(1, every["options_total"] + 1))
+    assert short["options_total"] == every["options_total"] == len(whole) > 100
+    kept = {one["rank"]: one for one in short["options"]}
+    assert len(kept) < len(whole)
+    first: dict[tuple[str, ...], int] = {}
+    for one in whole:
+        first.setdefault((one["provider"], one["gpu"], one["tenancy"]), one["rank"])
+    wanted = {*range(1, 51), *short["tie"], *first.values(), short["chosen"]["rank"]}
+    wanted |= {one["rank"] for one in whole if one["on_frontier"]}
+    named = {short["trial"][key] for key in ("first", "second")} if short["trial"] else set()
+    named |= {one["cheaper_then"] for one in short["explained"]["inputs"]} - {None}
+    assert set(kept) == wanted | named
+    assert all(kept[one["rank"]] == one for one in whole if one["rank"] in kept)
+    without = ("options", "options_total")
+    assert {key: short[key] for key in short if key not in without} == {
+        key: every[key] for key in every if key not in without
+    }
+
+
+def test_an_explained_option_is_in_the_json_whatever_its_rank(outlay, workload):
+    path = workload('[consider]\nproviders = ["lambda", "runpod", "aws"]')
+    last = outlay("plan", path, "--json").document["options_total"]
+    document = outlay("plan", path, "--json", "--explain", last).document
+    assert document["explained"]["rank"] == document["options"][-1]["rank"] == last
+
+
+def test_all_and_a_number_of_options_exclude_each_other(outlay, workload):
+    ended = outlay("plan", workload(TWO_T4), "--json", "--all", "--max-options", "3")
+    assert ended.code == 2
+    assert "--all and --max-options" in ended.err

@@ -1,11 +1,10 @@
-"""`outlay plan --explain`: the option that is meant, its bill, what it hangs on, its sources."""
+"""`outlay plan --explain`: the option that is meant, its bill, what it depends on, its sources."""
 
 from __future__ import annotations
 
 import jsonschema
 import pytest
 
-from outlay.report import console
 from outlay.report.text import usd
 
 OFFERS = """
@@ -113,7 +112,7 @@ def test_the_bill_adds_up(outlay, file):
 
 
 def test_its_hours_add_up(outlay, file):
-    hours = section(outlay("plan", file, "--explain", "north").out, "What its hours go into")
+    hours = section(outlay("plan", file, "--explain", "north").out, "How its hours are spent")
     cells = {line.split("  ")[1]: line for line in hours[1:]}
     # 6 h of 6 h 40 min
     assert "6.00 h" in cells["compute"]
@@ -165,7 +164,7 @@ def test_every_uncertain_input_is_listed(outlay, file, asked, names, monkeypatch
     assert names <= set(said)
     moving = [name for name, cost in said.items() if cost["high"] - cost["low"] > 0.01]
     assert set(moving) == names
-    shown = section(outlay("plan", file, "--explain", asked).out, "What its cost hangs on")
+    shown = section(outlay("plan", file, "--explain", asked).out, "What its cost depends on")
     for name in moving:
         (row,) = (line for line in shown if line.strip().startswith(name))
         assert usd(said[name]["low"]) in row
@@ -198,7 +197,7 @@ def test_what_has_no_price_is_named_with_what_is_usual(outlay, workload):
     shown = outlay("plan", workload(more), "--explain", "north").out
     bill = " ".join(" ".join(section(shown, "What it costs, line by line")).split())
     assert "not priced unknown volume storage of the dataset at north: no price known" in bill
-    assert "at what is usual, which counts in the ranking" in bill
+    assert "at usual prices, which the ranking counts" in bill
 
 
 def test_an_option_that_does_not_fit_is_explained_without_a_bill(outlay, workload):
@@ -223,7 +222,7 @@ def test_nothing_within_the_limits_ends_with_3_and_is_explained(outlay, workload
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("asked", ["north", "south spot"])
 def test_no_line_is_too_long_and_no_figure_is_cut(outlay, file, monkeypatch, width, asked):
-    monkeypatch.setattr(console, "PIPED_WIDTH", width)
+    monkeypatch.setenv("COLUMNS", str(width))
     shown = outlay("plan", file, "--explain", asked).out
     assert max(map(len, shown.splitlines())) <= width
     assert "…" not in shown
@@ -300,7 +299,7 @@ def test_cash_is_zero_where_nothing_is_paid_on_the_first_day(outlay, file):
 
 
 def test_options_for_a_term_are_listed_with_their_cash(outlay, workload):
-    shown = outlay("plan", workload(TERM)).out
+    shown = outlay("plan", workload(TERM), "--full").out
     (head, row) = section(shown, "Paid on the first day, and due if you stop then")
     assert "ON DAY ONE" in head
     assert "$4,400" in row

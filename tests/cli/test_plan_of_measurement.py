@@ -65,13 +65,17 @@ def test_what_was_measured_is_what_is_assumed(tmp_path):
     done = planned(path, "--length", "1000 steps", "--max-options", "1", "--json")
     assumed = " ".join(json.loads(done.output)["assumptions"])
     assert "Step times: measured on RTX 4090 at batch 10" in assumed
-    assert "held the measured step back, at 20 samples/s" in assumed
-    assert "input pipeline keeps up" not in assumed
-    assert "First cure the input" in assumed
-    page = planned(path, "--length", "1000 steps").output
+    assert "limited the measured step to 20 samples/s" in assumed
+    assert "input pipeline is taken to keep up" not in assumed
+    assert "Speed up the input pipeline first" in assumed
+    page = planned(path, "--length", "1000 steps", "--full").output
     # What to cure stands beside the answer, before what is assumed.
-    assert page.index("Take: ") < page.index("First cure the input") < page.index("Best 10")
-    assert "First cure the input" not in page[page.index("Assumed") :]
+    assert (
+        page.index("Take: ")
+        < page.index("Speed up the input pipeline first")
+        < page.index("\nBest ")
+    )
+    assert "Speed up the input pipeline first" not in page[page.index("Assumed") :]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,6 +94,13 @@ def test_json_is_as_agreed(outlay, source):
     assert third["missing_key"] == "VULTR_API_KEY"
 
 
+def test_what_is_besides_offers_has_no_providers(outlay, source, monkeypatch):
+    monkeypatch.setattr(refresh, "all_besides", lambda: {"rates": None})
+    ended = outlay("prices", "refresh", "--source", "rates", "--provider", "lambda")
+    assert ended.code == 2
+    assert "rates cannot be asked about single providers." in ended.err
+
+
 def test_named_sources_and_providers(outlay, source):
     ended = outlay("prices", "refresh", "--provider", "lambda", "--source", "gpuhunt", "--json")
     assert [one["provider"] for one in ended.document["sources"]] == ["lambda"]
@@ -149,9 +155,9 @@ def test_offline_set_to_zero_is_online(outlay, source, monkeypatch):
 def test_progress_where_a_person_is_watching(outlay, source, monkeypatch):
     source.answers = {"lambda": rows(2.0)}
     assert outlay("prices", "refresh", "--json").err == ""
-    monkeypatch.setattr("outlay.cli.prices.tell", lambda said: sys.stderr.write(f"{said}\n"))
-    ended = outlay("prices", "refresh", "--json")
-    assert ended.err == "gpuhunt lambda: unchanged, 3 offers (1 of 1)\n"
+    ended = outlay("prices", "refresh", "--json", "--progress")
+    said = ["gpuhunt lambda: unchanged, 3 offers (1 of 1)", "Asking for prices ..."]
+    assert ended.err.splitlines() == said
     assert ended.document["sources"][0]["state"] == "unchanged"
 
 

@@ -34,9 +34,9 @@ def test_each_is_a_schema(outlay, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_is_of_a_command_or_of_the_workload_file(name):
-    # vary: plan --vary; measurement: probe --json; batches: probe --find-batch
+    # vary: plan --vary; methods: plan --method all; measurement: probe; batches: --find-batch
     command = name.partition("-")[0]  # prices-import: prices import
-    assert name in ("workload", "vary", "measurement", "batches") or command in COMMANDS
+    assert name in ("workload", "methods", "vary", "measurement", "batches") or command in COMMANDS
 
 
 @pytest.mark.parametrize("name", NAMES)

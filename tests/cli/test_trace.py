@@ -9,6 +9,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from outlay.errors import FileNotWritten, InputError, pip_command
+
 ROOT = Path(__file__).parents[2]
 
 TRAIN = """
@@ -81,6 +83,60 @@ def test_saves_a_profile_for_any_batch_size(outlay, target, tmp_path):
     assert document["profile"]["name"] == "mine"
     assert {2, 4, 8, 32} <= set(document["profile"]["traced_batch_sizes"])
     assert outlay("predict", path, "--gpu", "T4", "--batch-size", "64").code == 0
+
+
+@pytest.mark.torch
+def test_a_full_disk_costs_no_report_and_no_other_file(outlay, target, tmp_path, monkeypatch):
+    whole = "outlay.trace.store.write_whole"
+    error = FileNotWritten(tmp_path / "mine.json", OSError(28, "No space left on device"))
+    monkeypatch.setattr(whole, lambda *_: (_ for _ in ()).throw(error))
+    plot, saved = tmp_path / "memory.html", tmp_path / "mine.json"
+    ended = outlay("trace", target, "--batch-size", "4", "--plot", plot, "--save", saved)
+    assert ended.code == 2
+    # 2 x 2 x batch x 256 x 128: forward and the gradient of the weights
+    assert "524 kFLOP" in ended.out
+    assert f"Memory drawn in {plot}." in ended.out
+    assert "Profile saved" not in ended.out
+    assert ended.err.startswith(f"outlay: {saved} cannot be written: No space left on device.")
+
+
+@pytest.mark.parametrize("name", ["mine.txt", "mine", "mine.gz", "mine.json.txt"])
+def test_a_name_that_could_not_be_read_again_is_refused_at_once(outlay, target, tmp_path, name):
+    refused(outlay("trace", target, "--save", tmp_path / name), 2, name, ".json.gz (or .json)")
+
+
+def test_a_folder_is_no_name_for_a_profile(outlay, target, tmp_path):
+    (tmp_path / "mine.json").mkdir()
+    refused(outlay("trace", target, "--save", tmp_path / "mine.json"), 2, "it is a folder")
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (TRAIN.encode("utf-16"), "It is UTF-16 text"),
+        (bytes(range(256)), "It is not text, but binary data."),
+    ],
+)
+@pytest.mark.torch
+def test_what_is_no_python_is_named_for_what_it_is(tmp_path, data, why):
+    from outlay.trace.child import error_naming_line
+    from outlay.trace.target import load_function, parse_target
+
+    path = tmp_path / "odd.py"
+    path.write_bytes(data)
+    target = parse_target(f"{path}:training_step")
+    with pytest.raises(InputError) as caught, error_naming_line(target, "while it was imported"):
+        load_function(target)
+    assert caught.value.what == "odd.py is not valid Python."
+    assert caught.value.why.startswith(why)
+    assert "UTF-8" in caught.value.fix
+
+
+def test_what_is_no_file_of_python_is_named_for_what_it_is(outlay, tmp_path):
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "loop.py").symlink_to(tmp_path / "loop.py")
+    refused(outlay("trace", f"{tmp_path}/folder.py:step"), 2, "folder.py is a directory")
+    refused(outlay("trace", f"{tmp_path}/loop.py:step"), 2, "loop.py is a link that leads nowhere")
 
 
 SELECTS = """
@@ -180,7 +236,7 @@ def test_without_torch(program, target, tmp_path):
     shadow.mkdir()
     (shadow / "torch.py").write_text("raise ImportError('no torch here')\n")
     path = os.pathsep.join([str(shadow), str(ROOT / "src")])
-    refused(program("trace", target, PYTHONPATH=path), 4, 'pip install "outlay[torch]"')
+    refused(program("trace", target, PYTHONPATH=path), 4, pip_command("torch"))
 
 
 @pytest.mark.torch
@@ -221,3 +277,37 @@ def test_expandable_segments_need_no_more(outlay, target):
     usual = outlay(*command).document["gpus"][0]
     expandable = outlay(*command, "--expandable-segments").document["gpus"][0]
     assert expandable["max_batch_size"] >= usual["max_batch_size"]
+
+
+@pytest.mark.torch
+def test_a_trace_is_kept_unless_told_otherwise(outlay, target, kept_traces):
+    command = ("trace", target, "--json", "--progress")
+    first, second = outlay(*command), outlay(*command)
+    anew = outlay(*command, "--no-cache")
+    made = [ended.document["from_cache"] for ended in (first, second, anew)]
+    assert made == [False, True, False]
+    assert first.document == {**second.document, "from_cache": False} == anew.document
+    day = first.document["traced_on"]
+    kept = f"Traced on {day} and unchanged since; --no-cache traces anew."
+    assert kept not in first.err
+    assert second.err.splitlines() == [f"Tracing {target} ...", kept]
+    assert kept not in anew.err
+    assert "OUTLAY_NO_CACHE" not in os.environ
+    assert len(list(kept_traces.iterdir())) == 1
+
+
+@pytest.mark.torch
+def test_every_command_that_traces_takes_a_kept_one(outlay, target, kept_traces, monkeypatch):
+    """Each is asked twice; for the second time no process can be started."""
+    commands = [
+        ("trace", target, "--gpu", "T4", "--batch-size", "max"),
+        ("predict", target, "--gpu", "T4"),
+        ("fit", target, "--gpu", "T4", "--alone"),
+    ]
+    before = [outlay(*command).out for command in commands]
+
+    def no_process(*_, **__):
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr("outlay.trace.process._reply_to", no_process)
+    assert [outlay(*command).out for command in commands] == before

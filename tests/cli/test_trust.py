@@ -64,7 +64,7 @@ def test_the_explanation_says_what_each_doubt_means(outlay, workload):
     shown = outlay("plan", file, "--prices", "bundled", "--explain", "vast").out
     lines = " ".join(shown.split())
     assert "What is doubtful about its price" in lines
-    assert "marketplace not chosen for it Middle of many hosts' prices" in lines
+    assert "marketplace keeps it from being chosen Middle of many hosts' prices" in lines
 
 
 def test_two_plans_may_be_compared_at_one_trust(outlay, workload):

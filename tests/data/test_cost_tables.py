@@ -59,7 +59,7 @@ def test_rows_are_unique_dated_and_cited_or_called_a_guess(table, key):
     keys = [tuple(row[column] for column in key) for row in rows]
     assert len(set(keys)) == len(keys)
     for row in rows:
-        assert date.fromisoformat(row["as_of"]) <= date(2026, 11, 16), row
+        assert date.fromisoformat(row["as_of"]) <= date(2026, 11, 18), row
         value = row.get("value", row.get("discount", row.get("rate")))
         if row["source"] == "guess":
             assert row["note"].startswith("guess: "), row

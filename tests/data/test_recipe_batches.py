@@ -8,15 +8,18 @@ from tests.rows import for_every
 
 from outlay.facts import rows_of
 from outlay.trace.profile import PublishedBatch
-from outlay.trace.store import bundled_profiles, find_profile
+from outlay.trace.store import bundled_profiles, find_profile, published_batch
 
 ROWS = rows_of("recipe_batches.csv")
 
 
-def test_rows_are_unique_and_of_bundled_profiles():
+METHODS = {"full", "lora", "qlora"}
+
+
+def test_rows_are_unique_and_of_bundled_profiles_or_methods():
     keys = [(row["profile"], row["parameter"]) for row in ROWS]
     assert len(set(keys)) == len(keys)
-    assert {profile for profile, _ in keys} == set(bundled_profiles())
+    assert {profile for profile, _ in keys} == set(bundled_profiles()) | METHODS
 
 
 @for_every("row", ROWS)
@@ -25,7 +28,7 @@ def test_a_row_has_a_unit_a_source_and_a_date(row):
     assert row["unit"] == "samples"
     assert row["value"] == "" or 1 <= int(row["value"]) <= 10_000
     assert row["source"].startswith("https://")
-    assert date.fromisoformat(row["as_of"]) <= date(2026, 11, 16)
+    assert date.fromisoformat(row["as_of"]) <= date(2026, 11, 18)
     assert row["note"]
     assert row["published_by"]
 
@@ -49,6 +52,11 @@ def test_the_published_batches_are_those_of_the_papers():
     assert find_profile("latent-diffusion-unet").published.global_batch_size == 32 * 8 * 2 * 4
     # 2 million tokens
     assert find_profile("llama-1b").published.global_batch_size * 2048 == 2 * 2**20
+
+
+def test_methods_are_compared_at_one_batch():
+    # Stanford Alpaca's: 128 for 7B and 13B
+    assert {published_batch(method).global_batch_size for method in METHODS} == {128}
 
 
 def test_a_batch_that_was_spread_over_gpus_is_shared_by_those_at_hand():

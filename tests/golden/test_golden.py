@@ -46,7 +46,7 @@ def test_lines_of_the_golden_plan_sum_up(case):
 
 def planned(case, monkeypatch, capsys) -> tuple[str, Any]:
     """The table and the JSON of a case, less what is not compared; written where asked to."""
-    table_code, table = run(["plan", str(case / "workload.toml")], monkeypatch, capsys)
+    table_code, table = run(["plan", str(case / "workload.toml"), "--full"], monkeypatch, capsys)
     json_code, text = run(["plan", str(case / "workload.toml"), "--json"], monkeypatch, capsys)
     document = without_fitted(json.loads(text))
     assert table_code == json_code

@@ -161,8 +161,8 @@ def headline(text):
 def test_a_hundred_hours_of_upload_are_in_the_headline():
     text = data("home", storage="object", more="upload_mbit = 20")
     assert (
-        "Before that: 100 h of upload from home (900 GB at 20 Mbit/s: data.upload_mbit), "
-        "by no machine."
+        "Before that: 100 h of upload from home (900 GB at 20 Mbit/s: data.upload_mbit); "
+        "no machine is rented for it."
     ) in headline(text)
 
 
@@ -179,7 +179,7 @@ def test_a_long_copy_is_in_the_headline_too():
     # 9 TB / 100 MB/s = 25 h
     assert (
         "Before that: 25 h of copying from gcp:us-east1 to aws:us-east-1 (9,000 GB at 800 Mbit/s, "
-        "assumed: data.download_mbit), by a copying machine."
+        "assumed: data.download_mbit); a small machine is rented for it."
     ) in headline(text)
 
 

@@ -298,8 +298,8 @@ def test_what_is_worth_switching_is_the_users_choice():
 def test_a_tie_is_told_of_who_lost_it():
     options = [spot(99, prefer=FREE), an_option(100, prefer=FREE)]
     assert why_not(options, "spot") == (
-        "a tie, it cannot be told apart from the choice: costs $1.00 less and takes as long; "
-        "the choice is less trouble: it is on demand"
+        "a tie, as good as the choice within the error: costs $1.00 less and takes as long; "
+        "the choice was taken because it is on demand"
     )
     assert why_not(options, "box") is None
 
@@ -370,7 +370,7 @@ def test_why_not_within_the_budget_with_enough_certainty():
 @pytest.mark.parametrize(
     ("machines", "tenancy", "words"),
     [
-        (8, "spot", "nobody may have 64 spot Card at once in one region"),
+        (8, "spot", "64 spot Card at once may not be available in one region"),
         (2, "spot", None),
         (8, "on-demand", None),
     ],

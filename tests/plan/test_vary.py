@@ -90,6 +90,31 @@ def test_the_ends_of_a_range_are_tried_as_they_are():
     assert len(variation_of("samples=1000000..1000100").values) == 12
 
 
+@pytest.mark.parametrize(
+    ("table", "path", "left"),
+    [
+        ({"length": {"samples": 1, "name": 2}}, "length.time", {"length": {"name": 2, "time": 9}}),
+        (
+            {"length": {"time": "1h", "hours_are_equal": False}},
+            "length.epochs",
+            {"length": {"epochs": 9}},
+        ),
+        (
+            {"usage": {"hours_per_day": 2, "days_per_week": 5}},
+            "usage.sessions_per_month",
+            {"usage": {"sessions_per_month": 9}},
+        ),
+        (
+            {"machine": [{"name": "desk", "parts": {"card": 1}}]},
+            "machine.desk.purchase",
+            {"machine": [{"name": "desk", "purchase": 9}]},
+        ),
+    ],
+)
+def test_what_excludes_a_value_goes(table, path, left):
+    assert with_value(table, path, 9) == left
+
+
 def test_a_list_in_the_file_takes_one_value():
     table = {"consider": {"gpus": ["T4"]}}
     assert with_value(table, "consider.gpus", "A10") == {"consider": {"gpus": ["A10"]}}
@@ -102,7 +127,34 @@ def test_what_says_not_what_to_vary_is_refused(text):
     assert "--vary sessions=1..12" in caught.value.fix
 
 
-@pytest.mark.parametrize("text", ["x=a..b", "x=1..", "x=..3", "x=one..3", "x=1...3"])
+def test_a_range_may_have_durations_of_several_parts():
+    # 90 min to 180 min, the end included
+    assert (values("1h30m..3h")[0], values("1h30m..3h")[-1]) == ("90m", "180m")
+    assert variation_of("x=1h..2h30m").numbers[-1] == 150
+
+
+def test_amounts_are_numbers_in_their_currency():
+    found = variation_of("budget=$50..$52")
+    assert (found.values, found.currency) == ((50, 51, 52), "USD")
+    assert variation_of("x=50 EUR,60.5 EUR").values == (50, 60.5)
+    assert values("1,000..1,002") == [1000, 1001, 1002]
+    # 989 thousands to a million in eleven steps
+    assert values("989k..1M") == [*range(989_000, 1_001_000, 1000)]
+
+
+def test_days_are_tried_one_by_one():
+    assert values("2026-02-27..2026-03-01") == ["2026-02-27", "2026-02-28", "2026-03-01"]
+    assert variation_of("x=2026-01-01..2026-06-01").values[-1] == "2026-06-01"
+
+
+def test_counts_of_an_interval_have_one_unit():
+    assert values("1 epoch..3 epochs") == ["1epoch", "2epoch", "3epoch"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x=a..b", "x=1..", "x=..3", "x=one..3", "x=1...3", "x=1..inf", "x=nan..2", "x=1..1e400"],
+)
 def test_a_range_of_anything_but_numbers_is_refused(text):
     with pytest.raises(InputError, match="not of numbers"):
         variation_of(text)
@@ -301,7 +353,7 @@ def test_what_is_tried_is_told():
     curves_of(
         variation_of("sessions=1..2"),
         flat_and_steep,
-        progress=said.append,
+        progress=lambda what, *_: said.append(what),
     )
     assert said == ["usage.sessions_per_month = 1 ...", "usage.sessions_per_month = 2 ..."]
 

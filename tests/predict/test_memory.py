@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from outlay.predict.memory import (
 from outlay.predict.memory import memory_need as need_in_room
 from outlay.trace.allocator import peak_use_and_need
 from outlay.trace.profile import AllocatorUse, History
+from outlay.trace.workspace import REFERENCE
 from outlay.units import GIB, MIB
 
 
@@ -222,3 +225,23 @@ def test_a_bigger_cap_never_lowers_the_largest_batch(sizes, order, cap_mib, more
     smaller = largest(profile, cap_mib * MIB)
     bigger = largest(profile, (cap_mib + more_mib) * MIB)
     assert bigger >= smaller - max(smaller / 64, 1)
+
+
+def test_a_table_that_suffices_stands_for_gpus_with_other_workspaces():
+    # one storage of 1 GiB, and 1 GiB of scores that GPUs without a fused kernel keep beside it
+    sizes = ((float(GIB),), (float(GIB),))
+    history = History(sizes=sizes, events=(0, 1, -1), conditions={1: "math bf16"})
+    use = AllocatorUse(allocated_bytes=GIB, reserved_bytes=1.25 * GIB, needed_bytes=1.125 * GIB)
+    profile = replace(
+        a_profile(), history=history, allocator_use={1: use, 2: use}, table_suffices=True
+    )
+    fused = MemoryBudget(available_bytes=40 * GIB)
+    plain = replace(fused, traits=replace(REFERENCE, attention=frozenset({"math bf16"})))
+    calibration = a_calibration()
+    # what is allocated is 1 GiB times the table's share, and twice that with the scores
+    needs = [need_in_room(profile, 1, budget, calibration) for budget in (fused, plain)]
+    assert needs[1].allocated_bytes.likely == 2 * needs[0].allocated_bytes.likely
+    assert needs[1].reserved_bytes.likely == 2 * needs[0].reserved_bytes.likely
+    # 1.125 GiB fit into 2, 2.25 do not
+    small = [replace(budget, available_bytes=2 * GIB) for budget in (fused, plain)]
+    assert [need_in_room(profile, 1, budget, calibration).fits for budget in small] == [True, False]

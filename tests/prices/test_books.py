@@ -29,7 +29,7 @@ from outlay.prices.books import chosen_lists, current_prices, keep_book
 from outlay.prices.price_store import PriceStore
 from outlay.prices.refresh import refresh_prices
 from outlay.prices.sources import ProviderPrices, Validators
-from outlay.report.price_report import is_old, prices_in_words
+from outlay.report.text import is_old, prices_in_words
 
 TODAY = "2026-11-17"
 

@@ -719,7 +719,7 @@ def test_a_gpu_that_nobody_knows_is_named_and_in_no_plan(outlay, refreshed, work
     refreshed.put_skypilot("lambda", RENEWED + line)
     ended = outlay("prices", "refresh", "--source", "skypilot", "--provider", "lambda")
     assert "GPUs that outlay does not know, kept and in no plan: R100." in ended.out
-    plan = outlay("plan", workload)
+    plan = outlay("plan", workload, "--full")
     assert "Not planned: 1 offer of GPUs that outlay knows nothing of (R100)." in plan.out
     changes = outlay("prices", "changes", "--since", "2026-11-17", "--provider", "lambda", "--json")
     assert "gpu_1x_r100" in {one["instance"] for one in changes.document["changes"]}

@@ -17,8 +17,14 @@ from tests.tables import rows_in
 import outlay
 from outlay.hardware.gpu_names import find_gpu
 from outlay.offers.offer import HostQuality, Offer
-from outlay.prices.price_list import PriceList, is_no_gpu, price_list, quirk_values
-from outlay.prices.skypilot import CLOUDS, SkyPilotCatalogue
+from outlay.prices.price_list import (
+    PriceList,
+    is_no_gpu,
+    price_list,
+    quirk_values,
+    spelling_of,
+)
+from outlay.prices.skypilot import CLOUDS, SkyPilotCatalogue, host_of
 from outlay.prices.sources import Listing, ZonePrice
 from outlay.units import GB, GIB
 
@@ -410,6 +416,12 @@ def test_doubts_of_a_listing_stay_with_the_offer() -> None:
     assert words(only(replace(LISTING, doubts=("low stock",)))) == {"low stock"}
 
 
+@pytest.mark.parametrize("gpus", [0.0, -1.0, math.inf, math.nan, 1.79765e304, 1025.0])
+def test_a_number_of_gpus_that_no_machine_has_is_a_damaged_row(gpus) -> None:
+    listing = replace(LISTING, gpus=gpus, price_usd_per_hour=1.79765e308)
+    assert made(listing).offers == ()
+
+
 # --- properties ---
 
 
@@ -535,3 +547,23 @@ def test_each_zone_of_the_bundled_spot_prices_is_found(price_sources: Path) -> N
         spot = zones[key].spot_usd_per_hour
         # spot at on-demand is rounded to four decimals in the file: 0.2273 for 0.22725
         assert spot == pytest.approx(float(one["spot_usd_hour"]), rel=1e-3), key
+
+
+def test_a_spelling_leads_to_a_gpu_and_back():
+    rows = [row for row in rows_in(DATA / "gpu_spellings.csv") if row["gpu"]]
+    meanings = {(row["provider"], row["spelling"], row["gpu"]) for row in rows}
+    for row in rows:
+        spelling = spelling_of(row["provider"], row["gpu"])
+        assert (row["provider"], spelling, row["gpu"]) in meanings
+
+
+def test_spellings_of_families_forms_and_instances():
+    assert spelling_of("aws", "V100 SXM2 32GB") == "V100-32GB"
+    assert spelling_of("runpod", "A100 80GB PCIe") == "A100-80GB"
+    assert spelling_of("runpod", "A100 80GB SXM") == "A100-80GB-SXM"
+    assert spelling_of("lambda", "H100 SXM", "gpu_8x_h100_sxm5") == "H100"
+    assert spelling_of("cudo", "RTX 3080 Ti") is None  # it has the RTX 3080 alone
+    assert spelling_of("lambda", "no such GPU") is None
+    assert host_of("gcp", "n1-standard-8+1xV100") == ("n1-standard-8", "V100")
+    assert host_of("gcp", "a3-megagpu-8g") == ("a3-megagpu-8g", "H100-MEGA")
+    assert host_of("aws", "p5.48xlarge") is None

@@ -396,7 +396,9 @@ def test_a_source_that_hangs_is_left(monkeypatch):
 
     source = StandIn(answers={"lambda": hangs, "aws": rows(3.0)})
     started_s = time.perf_counter()
-    attempts = {one.provider: one for one in refreshed(source, progress=said.append)}
+    attempts = {
+        one.provider: one for one in refreshed(source, progress=lambda what, *_: said.append(what))
+    }
     assert time.perf_counter() - started_s < 3
     ended.set()
     assert attempts["aws"].state == "fresh"
@@ -414,7 +416,7 @@ def test_interrupted_by_the_user_what_was_done_is_kept():
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.5)
 
-    def said(_: str) -> None:
+    def said(*_: object) -> None:
         done.set()
 
     source = StandIn(answers={"aws": rows(3.0), "lambda": interrupts})
@@ -436,7 +438,7 @@ def test_a_damaged_store_is_put_aside_and_begun_anew(own_folder):
     own_folder.mkdir()
     (own_folder / "prices.sqlite").write_bytes(b"noise" * 1000)
     said: list[str] = []
-    refreshed(StandIn(answers={"lambda": rows(2.0)}), progress=said.append)
+    refreshed(StandIn(answers={"lambda": rows(2.0)}), progress=lambda what, *_: said.append(what))
     assert kept_prices() == {("stand-in", "lambda"): 2.0}
     assert (own_folder / "prices-damaged.sqlite").read_bytes() == b"noise" * 1000
     assert "put aside" in said[0]

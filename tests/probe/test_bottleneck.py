@@ -365,6 +365,14 @@ def test_coarse_samples_are_called_so():
     assert "driver's samples" in told(bottleneck_finding(observed(gpu_fraction=0.9)))[0]
 
 
+@pytest.mark.parametrize("cpus", [0.05, 0.08, 0.1, 0.13, 0.2, 0.3])
+def test_one_sleep_is_told_of_once(cpus):
+    """1 - (1 - cpus) - cpus is no whole zero: of a sleep that is all input, nothing is left."""
+    finding = bottleneck_finding(observed(device="cpu", cpus=cpus))
+    assert finding.holder == "input"
+    assert not any(line.endswith("went by asleep.") for line in finding.evidence)
+
+
 def test_who_waits_for_a_cpu_is_not_asleep():
     """A process that gets a third of a CPU because others take the rest works all the time."""
     crowded = {"cpus": 0.33, "queued_fraction": 0.6}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 import pytest
 from tests.probe.probed import OUTLAY, PYTHON, at_a_terminal
 
-from outlay.probe.command import _OTHER_ROWS
+from outlay.probe.command import _OTHER_ROWS, _as_bytes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a terminal of Linux")
 OURS = "no step yet"
@@ -29,6 +30,13 @@ STAYS = ["\r 40 %", "\x1b[K", "\x1b[31mred\x1b[0m", "a line\n", "\x1b[2D", "\x1b
 def test_what_goes_to_other_rows():
     assert all(_OTHER_ROWS.search(text.encode()) for text in MOVES)
     assert not any(_OTHER_ROWS.search(text.encode()) for text in STAYS)
+
+
+def test_our_line_is_in_the_encoding_of_standard_error(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), "iso8859-1", errors="replace")
+    monkeypatch.setattr(sys, "stderr", stream)
+    # ± is 0xb1 in Latin-1, which has no check mark
+    assert _as_bytes("± 1 % ✔") == b"\xb1 1 % ?"
 
 
 def test_a_command_that_goes_to_other_rows_has_them_for_itself(tmp_path):

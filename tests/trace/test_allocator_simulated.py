@@ -4,8 +4,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlay.trace.allocator import NEED_TOLERANCE, fits, needed_bytes, peak_use, peak_use_and_need
+from outlay.trace.allocator import (
+    NEED_TOLERANCE,
+    Block,
+    CachingAllocator,
+    OutOfMemory,
+    fits,
+    needed_bytes,
+    peak_use,
+    peak_use_and_need,
+    storages,
+)
 from outlay.trace.profile import AllocatorUse, History
+from outlay.trace.workspace import REFERENCE
 from outlay.units import MIB
 
 
@@ -116,3 +127,39 @@ def test_what_is_reserved_without_a_cap_is_enough(
 ) -> None:
     cap_bytes = 2 * peak_use(history, 2).reserved_bytes + 40 * MIB
     assert fits(history, 2, cap_bytes, expandable_segments=expandable_segments)
+
+
+@settings(deadline=None, max_examples=60)
+@given(histories(), st.integers(1, 16), st.lists(st.integers(1, 400), min_size=2, max_size=6))
+def test_what_bounds_tell_is_what_playing_it_through_shows(
+    history: History, batch_size: int, caps_mib: list[int]
+) -> None:
+    """Caps in any order: an earlier run must not change what a later one is told."""
+    made = list(storages(history, batch_size, REFERENCE))
+    large = {number for number, size in made if abs(size) > MIB}
+    small = CachingAllocator()
+    blocks: dict[int, Block] = {}
+    for number, size in storages(history, 1 << (batch_size - 1).bit_length(), REFERENCE):
+        if 0 < abs(size) <= MIB:
+            blocks[number] = small.allocate(abs(size))
+        elif size == 0 and number in blocks:
+            small.free(blocks.pop(number))
+    for cap_mib in caps_mib:
+        left = cap_mib * MIB - small.small.reserved_bytes
+        runs = plays_through([one for one in made if one[0] in large], CachingAllocator(left))
+        assert fits(history, batch_size, float(cap_mib * MIB)) is (runs and left >= 0)
+
+
+def plays_through(made: list[tuple[int, int]], allocator: CachingAllocator) -> bool:
+    """Whether storages can be made and freed in order, optional ones left out at need."""
+    blocks: dict[int, Block] = {}
+    for number, size in made:
+        try:
+            if size:
+                blocks[number] = allocator.allocate(abs(size))
+            elif number in blocks:
+                allocator.free(blocks.pop(number))
+        except OutOfMemory:
+            if size > 0:
+                return False
+    return True

@@ -13,7 +13,7 @@ from outlay.errors import InputError, NotKnown, OutlayError
 from outlay.units import DAY_S, HOUR_S
 from outlay.workload.file import parse_workload, read_workload
 from outlay.workload.tables import WorkloadFile
-from outlay.workload.toml import keys_of, line_of, model_of_key
+from outlay.workload.toml import keys_of, line_of, model_of_key, naming_line
 from outlay.workload.workload import (
     Cadence,
     Checkpoint,
@@ -47,6 +47,27 @@ def refusal(text):
 
 
 # --- what a file says ---
+
+
+@pytest.mark.parametrize(
+    ("length", "equal", "unequal"),
+    [
+        ('time = "40h"', True, False),
+        ('time = "40h"\nhours_are_equal = true', True, False),
+        ('time = "40h"\nhours_are_equal = false', False, True),
+        ("samples = 1000", False, False),
+        ("iterations = 1000", False, False),
+    ],
+)
+def test_an_hour_is_an_hour_unless_the_file_says_otherwise(length, equal, unequal):
+    read = parse_workload(SMALL.replace("samples = 1000", length)).length
+    assert (read.is_equal_hours, read.is_unequal_hours) == (equal, unequal)
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_hours_that_are_equal_need_hours(value):
+    error = refusal(f"{SMALL}hours_are_equal = {value}\n")
+    assert "hours_are_equal goes with time" in str(error)
 
 
 def test_pauses_and_how_often_they_come():
@@ -535,7 +556,7 @@ def test_an_unknown_currency_is_refused():
         (
             '[[offer]]\ngpu = "T4"\nprovider = "a"\n[[offer]]\ngpu="T4"\nnot=1\nprovider = "b"\n',
             10,
-            "there is no key 'the 2nd [[offer]], not'. Did you mean 'note'?",
+            "there is no key 'not' in the 2nd [[offer]]. Did you mean 'note'?",
         ),
         ("[usage]\nzzzzzz = 3\n", 6, "Known here: sessions_per_month, hours_per_day"),
         # negative, zero, absurd
@@ -568,16 +589,16 @@ def test_an_unknown_currency_is_refused():
         (
             '[consider]\ngpus = "H100"\n',
             6,
-            "'H100': it is a list: write gpus = [...]",
+            "'H100': it should be a list: gpus = [...]",
         ),
         ('[consider]\ntenancies = ["spott"]\n', 6, "'on-demand', 'spot', 'reserved' or 'owned'"),
         ('[offer]\nprovider = "a"\ngpu = "T4"\n', 5, "offer"),
         ('[[offer]]\nprovider = "a"\ngpu = "T4"\nas_of = "soon"\n', 8, "it is not a date"),
         ('[data]\nprepared = "twice"\n', 6, "'each session' or 'once'"),
         # missing
-        ('[[offer]]\nprovider = "a"\n', 5, "'the 1st [[offer]], gpu' is missing"),
-        ('[[machine]]\ngpu = "T4"\n', 5, "'the 1st [[machine]], name' is missing"),
-        ('[[stored]]\nname = "x"\n', 5, "'the 1st [[stored]], size' is missing"),
+        ('[[offer]]\nprovider = "a"\n', 5, "'gpu' in the 1st [[offer]] is missing"),
+        ('[[machine]]\ngpu = "T4"\n', 5, "'name' in the 1st [[machine]] is missing"),
+        ('[[stored]]\nname = "x"\n', 5, "'size' in the 1st [[stored]] is missing"),
         # contradictions
         ("[usage]\nsessions_per_month = 2\nhours_per_day = 3\n", 5, "not both"),
         ('[evaluation]\nevery = "1h"\n', 5, "give exactly one of samples and time"),
@@ -611,10 +632,17 @@ def test_refused_with_line_and_key(added, line, said):
     [
         ("[length]\nsamples = 1\n", "w.toml: 'step' is missing"),
         ('[step]\nprofile = "x"\n', "w.toml: 'length' is missing"),
-        ("[step]\n[length]\nsamples = 1\n", "line 1: step: give exactly one of profile and target"),
+        (
+            "[step]\n[length]\nsamples = 1\n",
+            "line 1: step: give exactly one of profile, target and model",
+        ),
+        (
+            '[step]\nprofile = "x"\nmethod = "lora"\n[length]\nsamples = 1\n',
+            "line 1: step: method, tokens, settings and trust_remote_code go with model",
+        ),
         (
             '[step]\nprofile = "x"\ntarget = "y:z"\n[length]\nsamples = 1\n',
-            "line 1: step: give exactly one of profile and target",
+            "line 1: step: give exactly one of profile, target and model",
         ),
         ('[step]\nprofile = "x"\n[length]\n', "line 3: length: give exactly one of samples"),
         (
@@ -761,7 +789,6 @@ TABLES = dict.fromkeys(
 FOLDED = {
     "DataTable": {"sample_size", "prepared", *(field.name for field in fields(Feed))},
     "PreferTable": {"access", "quota", "persistent_disk", "driver_image"},
-    "WorkloadFile": {"currency_day"},
 }
 """Keys that go into a field of another name."""
 
@@ -819,3 +846,167 @@ def test_limits_are_kept_with_a_chance():
     assert limits.confidence == 0.95
     with pytest.raises(InputError, match="confidence"):
         parse_workload(SMALL + "[limits]\nconfidence = 1.5\n")
+
+
+# --- every key, wrong in every way: one message in plain words, with the value and the line ---
+
+ODD = {
+    "empty": '""',
+    "text": '"abc"',
+    "not a number": "nan",
+    "endless": "inf",
+    "negative": "-1",
+    "huge": "1e300",
+    "huge count": "9" * 40,
+    "truth": "true",
+    "list": "[true]",
+    "table": "{abc = 1}",
+    "day": "2026-11-01",
+    "endless duration": '"1e999h"',
+    "backwards": '"5h..2h"',
+}
+NEEDED = {
+    "step": 'profile = "resnet50"',
+    "length": "samples = 1000",
+    "evaluation": 'every = "1000 steps"\nsamples = 5',
+    "own_time": "per_hour = 1",
+    "run": 'command = "x"',
+    "offer": 'provider = "a"\ngpu = "T4"',
+    "machine": 'name = "m"\ngpu = "T4"',
+    "provider": 'name = "aws"',
+    "stored": 'name = "x"\nsize = "1GB"',
+    "pause": 'every = "1000 steps"\ntime = "1s"',
+    "host": 'address = "a"',
+}
+REPEATED = {"offer", "machine", "provider", "stored", "pause", "host"}
+
+
+def keys_below(table, path=()):
+    """Every key of a table and the tables in it: (`run`, `watch`, `idle`)."""
+    for key in keys_of(table):
+        inner = model_of_key(table, key)
+        if inner is None:
+            yield (*path, key)
+        else:
+            yield from keys_below(inner, (*path, key))
+
+
+def with_odd(path, value):
+    """A small file with one odd value, and its line."""
+    *tables, key = path
+    lines = [] if tables else [f"{key} = {value}"]
+    for name in dict.fromkeys(("step", "length", *tables[:1])):
+        inner = [tables[: n + 1] for n in range(len(tables))] if tables[:1] == [name] else [[name]]
+        for place in inner:
+            dotted = ".".join(place)
+            lines.append(f"[[{dotted}]]" if place[-1] in REPEATED else f"[{dotted}]")
+            needed = NEEDED.get(place[-1], "").splitlines()
+            is_its = place == tables
+            lines += [one for one in needed if not (is_its and one.split(" =")[0] == key)]
+            lines += [f"{key} = {value}"] * is_its
+    return "\n".join(lines) + "\n", lines.index(f"{key} = {value}") + 1
+
+
+PYDANTIC = ("valid", "a integer", "Input", "string", "type=", "match pattern", "datetime", "True")
+
+
+def said_of(text):
+    """What is said of a text; nothing where it is taken."""
+    try:
+        parse_workload(text, "w.toml")
+    except OutlayError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_every_key_says_what_is_wrong_with_an_odd_value(kind):
+    errors = []
+    for path in keys_below(WorkloadFile):
+        text, line = with_odd(path, ODD[kind])
+        errors.append((f"{path[-1]} = ", line, said_of(text)))
+    refused = [(key, line, error) for key, line, error in errors if error is not None]
+    assert len(refused) > 10
+    for key, line, error in refused:
+        # of two keys that do not agree, the line is their table's
+        place = f"w.toml, line {line}: " if key in error.what else "w.toml, line "
+        assert error.exit_code == 2
+        assert error.what.startswith(place), str(error)
+        assert not error.what.endswith(".."), str(error)
+        assert not [word for word in PYDANTIC if word in str(error)], str(error)
+
+
+@pytest.mark.parametrize("kind", ["not a number", "endless", "huge"])
+def test_no_key_takes_a_number_that_is_none(kind):
+    for path in keys_below(WorkloadFile):
+        text, _ = with_odd(path, ODD[kind])
+        with pytest.raises(InputError):
+            parse_workload(text, "w.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("step.batch_size = 1.5", "step.batch_size = 1.5: it should be a whole number, or 'max'."),
+        ("tax = true", "tax = true: it should be a number, or a text in quotes."),
+        ("limits.budget = nan", "limits.budget = nan: it should be a number, which nan is not."),
+        ("length.iterations = 1e3", "length.iterations = 1000.0: it should be a whole number"),
+        ("name = 2026-11-01", "name = 2026-11-01: it should be a text in quotes."),
+        ("name = [1, {a = true}]", "name = [1, {a = true}]: it should be a text in quotes."),
+        ("usage.hours_per_day = 25", "usage.hours_per_day = 25: it should be at most 24."),
+        ("run.slurm.account = 'a b'", "it should be a word of letters, digits and _ . : , -."),
+        ("prefer.worth_switching = 'x'", "write [prefer.worth_switching] on a line of its own"),
+        ("pause = ['x']", "it is a table: write [[pause]] on a line of its own"),
+        ("tax = 'XY'", "No place with a tax rate is known as 'XY'."),
+        ("currency = 'EUX'", "No currency is known as 'EUX'."),
+        ("machine = [{name = 'a', gpu = 'T4', utilisation = 'lazy'}]", "No utilisation is known"),
+    ],
+)
+def test_a_message_is_in_the_words_of_the_file(text, words):
+    needed = "" if text.startswith("step") else "step.profile = 'resnet50'\n"
+    needed += "" if text.startswith("length") else "length.samples = 1000\n"
+    more = "run.command = 'x'\n" if text.startswith("run") else ""
+    profile = "step.profile = 'resnet50'\n" if text.startswith("step") else ""
+    error = refusal(f"{needed}{more}{profile}{text}\n")
+    assert words in str(error)
+    assert error.what.startswith("w.toml, line ")
+
+
+def test_the_21st_and_the_12th_are_named_so():
+    offers = '[[offer]]\nprovider = "a"\ngpu = "T4"\n'
+    for number, name in ((12, "12th"), (21, "21st"), (3, "3rd")):
+        error = refusal(SMALL + offers * (number - 1) + "[[offer]]\nnot = 1\n" + offers)
+        assert f"there is no key 'not' in the {name} [[offer]]" in error.what
+
+
+# --- names that nobody knows, whoever finds out ---
+
+
+@pytest.mark.parametrize("line", ["gpus = ['T4', 'RTX 3099']", 'gpus = ["RTX 3099"]  # two'])
+def test_an_error_about_a_name_has_its_line(line):
+    text = f"# RTX 3099\n[consider]\n{line}\n"
+    with pytest.raises(NotKnown) as caught, naming_line(text, "w.toml"):
+        raise NotKnown("GPU", "RTX 3099", ["RTX 3090"])
+    assert str(caught.value).startswith("w.toml, line 3: No GPU is known as 'RTX 3099'.")
+
+
+def test_an_error_about_what_the_file_has_not_stays_as_it_is():
+    with pytest.raises(NotKnown) as caught, naming_line("[consider]\ngpus = ['T4']\n", "w.toml"):
+        raise NotKnown("GPU", "RTX 3099", ["RTX 3090"])
+    assert caught.value.what == "No GPU is known as 'RTX 3099'."
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("hf:./tiny", "hf:{folder}/tiny"),
+        ("hf:../tiny", "hf:{folder}/../tiny"),
+        ("hf:/models/tiny", "hf:/models/tiny"),
+        ("hf:owner/tiny", "hf:owner/tiny"),
+        ("llama-3.2-1b", "llama-3.2-1b"),
+    ],
+)
+def test_a_models_folder_is_looked_for_from_the_file(written, read, tmp_path):
+    text = f'[step]\nmodel = "{written}"\ntokens = 64\n[length]\nsamples = 1\n'
+    step = parse_workload(text, folder=tmp_path).step
+    assert (step.model, step.tokens) == (read.format(folder=tmp_path), 64)

@@ -93,7 +93,7 @@ def test_unlike_cards_and_money(described):
         (["psu = {watts = -5}"], "line 3: machine.psu.watts = -5: it should be greater than 0"),
         (["ram = {size = 64}"], "line 3: machine.ram.size = 64: a size needs a unit"),
         (['ram = "0GB"'], "line 3: .*above zero"),
-        (["gpus = 0"], "line 3: machine.gpus = 0: it should be greater than or equal to 1"),
+        (["gpus = 0"], "line 3: machine.gpus = 0: it should be at least 1"),
         (["[machine.psu]", "wats = 1"], "line 4: there is no key 'machine.psu.wats'"),
         (['currency = "XYZ"'], "No currency is known as 'XYZ'"),
     ],

@@ -31,7 +31,7 @@ from outlay.facts import (
 from outlay.hardware.gpus import Gpu, gpus
 from outlay.plan.placement import calibration
 from outlay.predict.kernel_time import device_time
-from outlay.predict.memory import memory_need
+from outlay.predict.memory import fits_budget
 from outlay.predict.network import GpuLink, Wiring
 from outlay.predict.parallel import StepRequest, best_step
 from outlay.predict.roofline import roofline_of, trace_at
@@ -305,7 +305,7 @@ def fitting_profiles(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The bundled profiles that fit a GPU with one sample, and those that do not."""
     budget = Placement(gpu=gpus()[name]).memory_budget
     fits = {
-        profile: memory_need(bundled_profile(profile), 1, budget, calibration()).fits
+        profile: fits_budget(bundled_profile(profile), 1, budget, calibration())
         for profile in bundled_profiles()
     }
     return (

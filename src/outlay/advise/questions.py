@@ -156,7 +156,7 @@ def purpose(context: QuestionContext) -> Answer:  # noqa: ARG001
     """The purposes there are, and what each asks of a GPU."""
     return Answer(
         topic="purpose",
-        question="Which card at all, by purpose and purse?",
+        question="Which card at all, by purpose and budget?",
         words=(
             (
                 "Ask with your own figures: outlay advise --purpose NAME --budget N --usage "
@@ -249,7 +249,6 @@ def avoid(context: QuestionContext) -> Answer:
                 )
                 for dominated in beaten
             ),
-            drop=("as of",),
         ),
         sources=("card_prices.csv", "software.csv"),
     )
@@ -727,9 +726,7 @@ def free(context: QuestionContext) -> Answer:  # noqa: ARG001
                 "GPUs often need an upgraded account first. What is not listed is not known."
             ),
         ),
-        figures=Figures(
-            heads=("provider", "free", "as of", "condition"), rows=tuple(rows), drop=("as of",)
-        ),
+        figures=Figures(heads=("provider", "free", "as of", "condition"), rows=tuple(rows)),
         sources=("provider_qualities.csv", "providers.csv", "credits.csv"),
     )
 
@@ -796,7 +793,6 @@ def reserved(context: QuestionContext) -> Answer:
                 (*key, f"${usual or 0:,.2f}/h", f"${less or 0:,.2f}/h", day)
                 for key, (usual, less, day) in rows.items()
             ),
-            drop=("as of",),
         ),
         sources=tuple(
             dict.fromkeys(offer.commitment.source for offer in reservable if offer.commitment)
@@ -807,7 +803,7 @@ def reserved(context: QuestionContext) -> Answer:
 # --- every topic ---
 
 TOPICS: dict[str, tuple[Callable[[QuestionContext], Answer], str]] = {
-    "purpose": (purpose, "Which card at all, by purpose and purse?"),
+    "purpose": (purpose, "Which card at all, by purpose and budget?"),
     "used": (used, "Used cards: what do they cost, and what are they worth later?"),
     "avoid": (avoid, "Which cards should one avoid?"),
     "tflops": (tflops, "Which number is the TFLOPS column, and why does it mislead?"),

@@ -14,7 +14,7 @@ caveats_of       what to know before taking it                            caveat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,6 +45,7 @@ from outlay.advise.machines import Reference, cards_for_sale, reference_of
 from outlay.advise.request import HOURS_IN_MONTH, AdviceRequest
 from outlay.plan.option import Option, draws_of
 from outlay.plan.ranking import BreakEven, Plan, break_evens
+from outlay.progress import Progress, silent
 from outlay.units import HOUR_S, MONTH_S, YEAR_S
 
 _BIG_PRICE_RATIO = 4.0
@@ -151,9 +152,7 @@ class Recommendation:
     upgrade: UpgradePath | None
 
 
-def recommend(
-    request: AdviceRequest, progress: Callable[[str], None] = lambda _: None
-) -> Recommendation:
+def recommend(request: AdviceRequest, progress: Progress = silent) -> Recommendation:
     """What to buy or rent for a purpose, a purse and a use; `progress` hears of each stage.
 
     With prices of the past it is advice of their day: cards, too, at what was asked by then.
@@ -294,9 +293,9 @@ def _because(point: TurningPoint, request: AdviceRequest) -> str:
     buy, rent = point.buy.usd_per_month.likely, point.rent.usd_per_month.likely
     costs = f"${buy:,.2f} a month bought, ${rent:,.2f} rented ({point.rent.kind})"
     if point.hours is None or point.hours_per_day is None:
-        return f"{costs}; no amount of use turns that, electricity alone costs more"
+        return f"{costs}; no amount of use changes that: electricity alone costs more"
     if not point.within_reach:
-        return f"{costs}; not even 24/7 for {request.months:g} months turns that"
+        return f"{costs}; not even 24/7 for {request.months:g} months changes that"
     return f"{costs}; they meet at {point.hours_per_day:.1f} h a day"
 
 

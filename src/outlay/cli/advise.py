@@ -9,11 +9,13 @@ import click
 
 from outlay.cli.options import (
     as_of_option,
+    cache_option,
     imported_of,
     json_option,
     prices_of,
     prices_option,
     print_document,
+    progress_option,
     tell,
     today,
     trust_option,
@@ -67,12 +69,14 @@ _LONGEST_MONTHS = 120
 @prices_option
 @trust_option
 @as_of_option
+@cache_option
+@progress_option
 @json_option
 def command(**options: Any) -> int:
-    """Advise on a card to buy or a place to rent, by purpose, purse and use.
+    """Advise on a card to buy or a place to rent, by purpose, budget and use.
 
     Every card with a dated price, in a desktop, and every rented offer do the same work of a
-    month: the hours of --usage on one GPU. What costs least within the purse is advised, with
+    month: the hours of --usage on one GPU. What costs least within the budget is advised, with
     the use at which the other way would be better.
 
     \b
@@ -85,7 +89,7 @@ def command(**options: Any) -> int:
       outlay advise --ask upload --size 900GB
       outlay advise --purpose kaggle --usage 2h/day --as-of 2025-06
 
-    Exits with 3 when nothing does the work within the purse.
+    Exits with 3 when nothing does the work within the budget.
     """
     if options["ask"] is not None:
         return _answer(options)
@@ -99,8 +103,10 @@ def command(**options: Any) -> int:
     else:
         from outlay.report.advise import print_advice
         from outlay.report.console import Page
+        from outlay.report.text import amounts_in
 
-        print_advice(Page(), advice)
+        with amounts_in(advice.request.currency, advice.request.usd_per_unit):
+            print_advice(Page(), advice)
     return 0 if advice.chosen is not None else 3
 
 
@@ -151,7 +157,7 @@ def _trained(options: dict[str, Any]) -> tuple[Purpose | None, Workload | None, 
         )
     if options["file"] is not None:
         workload = read_workload(options["file"])
-        return None, workload, profile_for(workload.step)
+        return None, workload, profile_for(workload.step, progress=tell)
     if options["profile"] is not None:
         return None, None, find_profile(options["profile"])
     purpose = find_purpose(options["purpose"])

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outlay.cli.options import imported_of, json_option, print_document, today
+from outlay.cli.options import (
+    cache_option,
+    imported_of,
+    json_option,
+    print_document,
+    progress_option,
+    tell,
+    today,
+)
 from outlay.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,7 +78,9 @@ COUNTRIES = ("us", "eu", "kr", "jp", "gb")
 @click.option("--workload", type=click.Path(path_type=Path), metavar="FILE", help="What to train.")
 @click.option("--profile", metavar="NAME", help="A bundled or saved profile to train instead.")
 @click.option("--budget", type=click.FloatRange(0, min_open=True), help="For all parts.")
-@click.option("--currency", default="", metavar="CODE", help="Of the budget, and shown beside USD.")
+@click.option(
+    "--currency", default="", metavar="CODE", help="Of the budget, and of what is printed."
+)
 @click.option(
     "--list",
     "listed",
@@ -78,6 +88,8 @@ COUNTRIES = ("us", "eu", "kr", "jp", "gb")
     help="List the known parts of a kind instead.",
 )
 @click.option("--sources", is_flag=True, help="Also say where rules and prices were read.")
+@cache_option
+@progress_option
 @json_option
 def command(
     file: Path | None,
@@ -213,11 +225,13 @@ def _training(workload: Path | None, profile: str | None) -> Training | None:
         from outlay.workload.file import read_workload
 
         read = read_workload(workload)
-        return Training(profile=profile_for(read.step), step=read.step, data=read.data)
+        return Training(
+            profile=profile_for(read.step, progress=tell), step=read.step, data=read.data
+        )
     if profile is None:
         return None
     step = Step(profile=profile)
-    return Training(profile=profile_for(step), step=step, data=Dataset())
+    return Training(profile=profile_for(step, progress=tell), step=step, data=Dataset())
 
 
 def _use(preprocessed: str, country: str | None, training: Training | None) -> MachineUse:
@@ -246,9 +260,11 @@ def _list(parts: list[Part], as_json: bool) -> int:
 def _show(report: BuildReport, shown: Currency, as_json: bool, sources: bool) -> int:
     from outlay.report.build import build_document, print_build
     from outlay.report.console import Page
+    from outlay.report.text import amounts_in
 
     if as_json:
         print_document(build_document(report, shown))
     else:
-        print_build(Page(), report, shown, sources=sources)
+        with amounts_in(shown.name, shown.usd_per_unit):
+            print_build(Page(), report, shown, sources=sources)
     return 0 if report.works else 3

@@ -8,11 +8,13 @@ import click
 
 from outlay.cli.options import (
     as_of_option,
+    cache_option,
     json_option,
     learned_calibration,
     prices_of,
     prices_option,
     print_document,
+    progress_option,
     tell,
     today,
     trust_option,
@@ -25,6 +27,8 @@ from outlay.cli.options import (
 @prices_option
 @as_of_option
 @trust_option
+@cache_option
+@progress_option
 @json_option
 def command(
     first: Path, second: Path, prices: str, as_of: str | None, trust: str | None, as_json: bool
@@ -39,9 +43,11 @@ def command(
 
     Exits with 3 when the second has no option that satisfies its limits.
     """
+    from outlay.files import name_of
     from outlay.plan.difference import compare_workloads
     from outlay.report.comparison import difference_document, print_difference
     from outlay.report.console import Page
+    from outlay.report.text import amounts_in
 
     book = prices_of(prices, as_of, trust)
     difference = compare_workloads(
@@ -52,12 +58,13 @@ def command(
         prices=book,
         progress=tell,
     )
-    names = (str(first), str(second))
+    names = (name_of(first), name_of(second))
     if as_json:
         print_document(difference_document(names, difference))
     else:
         page = Page()
         if book.kind == "past":
             page.print(f"Both with {book.name}.")
-        print_difference(page, names, difference)
+        with amounts_in(difference.currency, difference.usd_per_unit):
+            print_difference(page, names, difference)
     return 0 if difference.after is not None else 3

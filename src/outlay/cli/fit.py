@@ -6,11 +6,15 @@ import click
 
 from outlay.cli.options import (
     batch_size_of,
+    cache_option,
     expandable_option,
     json_option,
     memory_cap_option,
+    model_options,
     print_document,
+    progress_option,
     selected_option,
+    step_target,
     tell,
 )
 from outlay.errors import InputError
@@ -30,6 +34,9 @@ from outlay.errors import InputError
 @selected_option
 @click.option("--alone", is_flag=True, help="Only single changes, in half the time.")
 @click.option("--all", "show_all", is_flag=True, help="Show every way, also those that do not fit.")
+@cache_option
+@progress_option
+@model_options
 @json_option
 def command(
     target: str,
@@ -40,18 +47,23 @@ def command(
     selected: float,
     alone: bool,
     show_all: bool,
+    method: str | None,
+    settings: tuple[str, ...],
+    trust_remote_code: bool,
     as_json: bool,
 ) -> int:
     """Find what to change so that a step fits a GPU, or takes a larger batch.
 
     TARGET is path/to/file.py:function (needs torch): it is traced again with every change made,
     alone and together: bf16 or fp16, recomputing, smaller passes, other optimizers, LoRA, more
-    GPUs. A profile (bundled or .json) tells of those changes that need no other trace.
+    GPUs. So is a model by its name (`outlay recipe models`, hf:OWNER/NAME). A profile (bundled or
+    .json) tells of those changes that need no other trace.
 
     \b
     Example:
       outlay fit train.py:training_step --gpu "RTX 3080" --batch-size 64
       outlay fit train.py:training_step --gpu T4
+      outlay fit qwen3-8b --method lora --gpu "RTX 4090" --batch-size 8
       outlay fit llama-1b --gpu "RTX 4090" --batch-size 8
 
     Ways are listed cheapest first, with the memory each saves, the time it costs, and money on the
@@ -67,7 +79,7 @@ def command(
             fix=f'Write --gpu "{names[0].strip()}".',
         )
     fitted = fit_on_gpu(
-        target,
+        step_target(target, method, settings, trust_remote_code),
         gpu_name,
         batch_size=batch_size_of(batch_size),
         memory_cap_bytes=None if memory_cap_mib is None else float(memory_cap_mib * MIB),

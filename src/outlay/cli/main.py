@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
+import math
 import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import click
 
 from outlay import __version__
-from outlay.cli.options import complain
+from outlay.cli.options import complain, finish_progress
 from outlay.errors import OutlayError
+from outlay.report.encoding import show_whatever_comes
 
 COMMANDS = {
     "plan": "Rank every offer for a workload: time, cost line by line, and why others lost.",
     "diff": "Compare two plans: which inputs differ, what is chosen, every line that changed.",
-    "advise": "Advise on a card to buy or a place to rent, by purpose, purse and use.",
+    "advise": "Advise on a card to buy or a place to rent, by purpose, budget and use.",
     "init": "Write a commented workload file to start from.",
     "offers": "List offers: filter by GPU, provider, region, price.",
     "prices": "Refresh prices, compare sources, look back, and be told when one falls.",
@@ -30,16 +35,35 @@ COMMANDS = {
     "build": "Put a workstation together, judge one, or upgrade one.",
     "trace": "Trace a training step without a GPU: FLOPs, lines, memory and its peak.",
     "probe": "Really train for a while: step time, memory, power, what holds it back.",
+    "launch": "Start the run of a workload file: here, over SSH, on Slurm or a cloud.",
+    "bench": "Really train for a while on several machines: speed and cost of each.",
+    "runs": "List what outlay started: state, time held, money spent.",
+    "logs": "Show what a run has printed.",
+    "stop": "Stop a run, and give its machine back.",
+    "watch": "Look at a run: progress, cost, when it ends; stop it when it only costs money.",
+    "guard": "Guard a run, a process or a whole machine, on that very machine.",
     "host": "Measure how fast this machine issues operations to a GPU.",
+    "recipe": "Show the models and recipes that come with outlay, and write a training step.",
     "profiles": "List the bundled profiles of training steps.",
     "schema": "Print the JSON schema of the workload file or of a command's output.",
 }
-"""Subcommands, each a module of its name, and their help in one line: --help imports none."""
+"""Subcommands and their help in one line: --help imports none. Each is the `command` of a module of
+its name, but for those of `_HOMES`."""
+_HOMES = {"logs": ("runs", "logs"), "stop": ("runs", "stop")}
 
 EXIT_CODES = """\b
 Exit codes: 0 done; 2 bad input or usage; 3 no option satisfies the limits;
 4 a needed extra or service is missing; 5 a provider or price source failed;
-1 anything else."""
+130 interrupted (Ctrl-C); 1 anything else."""
+
+
+_PLAIN_WORDS = {
+    "a valid integer range": "a whole number",
+    "a valid integer": "a whole number",
+    "a valid float range": "a number",
+    "a valid float": "a number",
+}
+"""What click says of options, in plain words."""
 
 
 class _Commands(click.Group):
@@ -51,8 +75,9 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"outlay.cli.{cmd_name}")
-        command: click.Command = module.command
+        module, name = _HOMES.get(cmd_name, (cmd_name, "command"))
+        command: click.Command = getattr(importlib.import_module(f"outlay.cli.{module}"), name)
+        _take_finite_numbers(command)
         return command
 
     def resolve_command(
@@ -69,6 +94,23 @@ class _Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def _take_finite_numbers(command: click.Command) -> None:
+    """Refuse nan and inf in every option of a command and of those below it: click takes them."""
+    for parameter in command.params:
+        if isinstance(parameter.type, click.types.FloatParamType):
+            parameter.callback = _finite
+    for below in getattr(command, "commands", {}).values():
+        _take_finite_numbers(below)
+
+
+def _finite(
+    context: click.Context, parameter: click.Parameter, value: float | None
+) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number.", context, parameter)
+    return value
 
 
 @click.group(
@@ -91,23 +133,26 @@ def cli() -> None:
 def main() -> NoReturn:
     """Run the command line and exit with the documented code."""
     _open_what_is_closed()
+    show_whatever_comes()
     try:
-        status = cli.main(prog_name="outlay", standalone_mode=False)
+        try:
+            status = cli.main(prog_name="outlay", standalone_mode=False)
+        finally:
+            finish_progress()
     except OutlayError as error:
         complain(error.what, error.why, error.fix)
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        error.show()
+        _show(error)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         complain("Interrupted.")
         sys.exit(130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         sys.exit(0)
     except OSError as error:
-        complain(f"{error.strerror or error}: {error.filename or 'output'}.")
-        sys.exit(1)
+        sys.exit(_complain_of_system(error))
     except Exception as error:
         if os.environ.get("OUTLAY_DEBUG"):
             raise
@@ -117,6 +162,60 @@ def main() -> NoReturn:
         )
         sys.exit(1)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _show(error: click.ClickException) -> None:
+    """Say what click found wrong with a command line."""
+    said = io.StringIO()
+    error.show(said)
+    text = said.getvalue()
+    for theirs, plain in _PLAIN_WORDS.items():
+        text = text.replace(theirs, plain)
+    click.echo(text, err=True, nl=False)
+
+
+def _complain_of_system(error: OSError) -> int:
+    """Say which file or folder the system refused, and why; gives the exit code."""
+    if _is_folder_gone():
+        complain(
+            "The current folder is gone.",
+            "It was removed or renamed after you had entered it.",
+            "cd into a folder that is there, and give the command again.",
+        )
+        return 2
+    reason = (error.strerror or str(error)).rstrip(".")
+    if error.filename is None:
+        complain(
+            f"What was to be printed could not be written: {reason}.",
+            fix="Make room where the output goes, or send it elsewhere.",
+        )
+        _forget_output()
+        return 1
+    what = f"{error.filename} cannot be read or written: {reason}."
+    if error.errno in _WRONG_PATHS:
+        complain(what, fix="Check the path.")
+        return 2
+    complain(
+        what,
+        fix="Change its rights or make room; OUTLAY_DATA=FOLDER keeps outlay's own data elsewhere.",
+    )
+    return 2 if str(error.filename) in sys.argv else 1
+
+
+_WRONG_PATHS = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}
+
+
+def _is_folder_gone() -> bool:
+    try:
+        Path.cwd()
+    except OSError:
+        return True
+    return False
+
+
+def _forget_output() -> None:
+    """Let what is still to be printed go nowhere: else Python complains of it once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_what_is_closed() -> None:

@@ -23,6 +23,10 @@ SORTS = ("price", "spot", "gpu-price", "gpu", "provider", "memory", "age")
 """As of `list_offers`; written out, as importing it would slow every other command."""
 
 
+RANKED_BY = {"spot": "spot $/h", "gpu-price": "$/gpu-h", "memory": "mem", "age": "as of"}
+"""The column of an order; any other goes by price."""
+
+
 @click.command("offers")
 @click.option(
     "--gpu",
@@ -101,15 +105,15 @@ def command(
         return
     shown = offers[: max_offers or 50]
     from outlay.report.console import Page
-    from outlay.report.price_report import prices_in_words
     from outlay.report.tables import doubts_explained, offers_table
+    from outlay.report.text import prices_in_words
 
     out = Page()
     names = [*gpus, *providers, *regions]
     if names:
         out.print(f"Offers of {', '.join(names)}")
     if shown:
-        out.print(offers_table(shown, out.width))
+        out.print(offers_table(shown, out.width, ranked_by=RANKED_BY.get(sort or "", "$/h")))
         for line in doubts_explained(shown):
             out.print(line)
     prices_said = prices_in_words(book, today())

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from outlay.errors import InputError
+from outlay.errors import FileNotWritten, InputError
 
 if TYPE_CHECKING:
     from outlay.facts import ImportedPrices
     from outlay.hardware.gpu_names import GpuMatch
+    from outlay.models.recipe import RecipeSettings
     from outlay.offers.price_book import PriceBook
     from outlay.predict.evidence import LearnedCalibration
     from outlay.probe.stages import LiveState
+    from outlay.report.progress_line import ProgressLine, ProgressLines
     from outlay.workload.workload import Length
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -63,6 +66,47 @@ def selected_option(command: F) -> F:
         show_default=True,
         help="Share of elements kept by a selection that depends on the data.",
     )(command)
+
+
+def model_options(command: F) -> F:
+    """`--method`, `--set`, `--trust-remote-code`: how a model named as TARGET is trained."""
+    for option in (
+        click.option(
+            "--trust-remote-code",
+            is_flag=True,
+            help="Let a model of the hub run its repository's own code on this machine.",
+        ),
+        click.option(
+            "--set",
+            "settings",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A setting of the recipe: tokens=2048, optimizer=adamw-8bit. Any number.",
+        ),
+        click.option(
+            "--method",
+            metavar="NAME",
+            help="How a model is trained: full, lora, qlora, ...  [default: the model's usual one]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def settings_of(words: Iterable[str]) -> RecipeSettings:
+    """The settings that `--set` gives."""
+    from outlay.models.recipe import RecipeSettings
+
+    return RecipeSettings.from_words(words)
+
+
+def step_target(
+    text: str, method: str | None, settings: Iterable[str], trust_remote_code: bool
+) -> str:
+    """TARGET as it was given; of a model's name, the step that was written for it."""
+    from outlay.models.recipe import named_target
+
+    return named_target(text, method, settings_of(settings), trust_remote_code=trust_remote_code)
 
 
 def batch_size_of(text: str) -> int | None:
@@ -131,14 +175,82 @@ def gpu_matches(names: Iterable[str]) -> list[GpuMatch]:
 def print_document(document: object) -> None:
     """Print a JSON document."""
     from outlay.report.documents import dumps
+    from outlay.report.encoding import json_shown
 
-    click.echo(dumps(document))
+    click.echo(json_shown(dumps(document)))
 
 
-def tell(message: str) -> None:
-    """Say what is going on, on standard error, where a person is watching."""
-    if sys.stderr.isatty():
-        click.echo(message, err=True)
+# What a long computation tells of itself: a line that moves on a terminal, a line a stage with
+# `--progress`, and nothing elsewhere. Beside the output of a user's own command nothing moves.
+
+_display: ProgressLine | ProgressLines | None = None
+_WITH_OUTPUT = ("probe", "bench", "launch")
+"""Commands that show what others print."""
+
+
+def progress_option(command: F) -> F:
+    """`--progress`: a line a stage where no terminal shows one that moves."""
+    return click.option(
+        "--progress",
+        is_flag=True,
+        expose_value=False,
+        callback=_choose_display,
+        help="Say each stage on standard error, also where that is no terminal.",
+    )(command)
+
+
+def _choose_display(context: click.Context, _option: click.Parameter, with_lines: bool) -> None:
+    global _display
+    finish_progress()
+    if sys.stderr.isatty() and context.command.name not in _WITH_OUTPUT:
+        from outlay.report.progress_line import ProgressLine
+
+        _display = ProgressLine(sys.stderr)
+    elif with_lines:
+        from outlay.report.progress_line import ProgressLines
+
+        _display = ProgressLines(sys.stderr)
+
+
+def tell(what: str, done: float = 0.0, total: float = 0.0, /) -> None:
+    """Say on standard error what is going on (`outlay.progress`), where a person is watching.
+
+    Of a command with `--progress`, what is being done, how far and how long still.
+    """
+    if _display is not None:
+        _display(what, done, total)
+    elif sys.stderr.isatty():
+        click.echo(what, err=True)
+
+
+def finish_progress() -> None:
+    """Take away the line that shows it."""
+    global _display
+    if _display is not None:
+        _display.finish()
+    _display = None
+
+
+def cache_option(command: F) -> F:
+    """`--no-cache`: trace anew, and keep nothing."""
+    return click.option(
+        "--no-cache",
+        is_flag=True,
+        expose_value=False,
+        callback=_turn_off_cache,
+        help="Trace anew, whatever traces were kept.",
+    )(command)
+
+
+def _turn_off_cache(context: click.Context, _option: click.Parameter, turn_off: bool) -> None:
+    """Set the variable that turns it off, until the command has ended."""
+    import os
+
+    from outlay.files import NO_CACHE
+
+    if turn_off and not os.environ.get(NO_CACHE):
+        os.environ[NO_CACHE] = "1"
+        context.call_on_close(lambda: os.environ.pop(NO_CACHE, None))
 
 
 def learned_calibration() -> LearnedCalibration:
@@ -231,6 +343,27 @@ def complain(what: str, why: str = "", fix: str = "") -> None:
     """Say on standard error what went wrong, why, and what to do."""
     text = "\n  ".join(part for part in (what, why, fix) if part)
     click.echo(f"outlay: {text}", err=True)
+
+
+@contextmanager
+def writing() -> Iterator[Callable[[Callable[[], None]], bool]]:
+    """Write several files at the end of long work, each whatever becomes of the others; the first
+    that could not be written is the error at the end. Says of each whether it was written."""
+    failed: list[FileNotWritten] = []
+
+    def write(action: Callable[[], None]) -> bool:
+        try:
+            action()
+        except FileNotWritten as error:
+            failed.append(error)
+            return False
+        return True
+
+    yield write
+    for error in failed[1:]:
+        complain(error.what, error.why, error.fix)
+    if failed:
+        raise failed[0]
 
 
 def leave_output() -> None:

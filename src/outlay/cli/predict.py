@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from outlay.cli.options import (
     batch_size_of,
+    cache_option,
     expandable_option,
     json_option,
     learned_calibration,
     memory_cap_option,
+    model_options,
     print_document,
+    progress_option,
     selected_option,
+    step_target,
     tell,
 )
-from outlay.errors import InputError
 
 if TYPE_CHECKING:
     from outlay.plan.prediction import GpuPrediction
@@ -100,6 +102,9 @@ if TYPE_CHECKING:
     type=click.FloatRange(0, min_open=True),
     help="Samples a second that it delivers to all GPUs of a machine together.",
 )
+@cache_option
+@progress_option
+@model_options
 @json_option
 def command(
     target: str,
@@ -120,16 +125,21 @@ def command(
     host_speed: float | None,
     input_rate: float | None,
     node_input_rate: float | None,
+    method: str | None,
+    settings: tuple[str, ...],
+    trust_remote_code: bool,
     as_json: bool,
 ) -> int:
     """Predict step time and memory of a training step on GPUs.
 
     TARGET is a bundled profile, a saved one (.json), a measurement of `outlay probe` (.json), or
-    path/to/file.py:function, or "path/to/train.py -- ARGUMENTS" (both need torch).
+    what needs torch: a model by its name (`outlay recipe models`, hf:OWNER/NAME, timm:NAME),
+    path/to/file.py:function, or "path/to/train.py -- ARGUMENTS".
 
     \b
     Example:
       outlay predict resnet50 --gpu "RTX 3090,A100-80GB" --batch-size 64
+      outlay predict llama-3.1-8b --method qlora --set tokens=2048 --gpu "RTX 4090,L4"
       outlay predict train.py:training_step --gpu T4 --batch-size max
       outlay predict bert-large --gpu "RTX 3090:8,H100 SXM:8" --batch-size 8
       outlay predict llama-1b --gpu "A100-80GB SXM" --gpus 8 --nodes 4 --network 1600
@@ -143,17 +153,8 @@ def command(
     from outlay.predict.network import Wiring
     from outlay.units import MIB
 
-    _check_finite(
-        {
-            "--host-speed": host_speed,
-            "--input-rate": input_rate,
-            "--node-input-rate": node_input_rate,
-            "--network": network,
-            "--power-limit": power_limit,
-        }
-    )
     request = PredictionRequest(
-        target=target,
+        target=step_target(target, method, settings, trust_remote_code),
         machines=tuple(name.strip() for names in gpu_names for name in names.split(",")),
         batch_size=None if batch_size is None else batch_size_of(batch_size) or "max",
         global_batch_size=global_batch,
@@ -195,10 +196,3 @@ def _print(predictions: Sequence[GpuPrediction]) -> None:
     page.print(breakdown_table(steps, page.width))
     for note in dict.fromkeys(note for prediction in predictions for note in prediction.notes):
         page.print(muted(note))
-
-
-def _check_finite(numbers: Mapping[str, float | None]) -> None:
-    """Raise where an option has a number that is none: click takes nan and inf."""
-    for option, number in numbers.items():
-        if number is not None and not math.isfinite(number):
-            raise InputError(f"{option} {number} is no number.", fix=f"Write {option} 1.4, say.")

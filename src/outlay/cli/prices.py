@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from outlay.cli.options import json_option, now, print_document, tell, today, warn
+from outlay.cli.options import json_option, now, print_document, progress_option, tell, today, warn
 from outlay.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def command() -> None:
     "--accept", is_flag=True, help="Take a list that has shrunk or moved too far to be believed."
 )
 @click.option("--offline", is_flag=True, help="Ask nobody, as with OUTLAY_OFFLINE=1: exits with 5.")
+@progress_option
 @json_option
 def refresh(
     providers: tuple[str, ...],
@@ -137,7 +138,7 @@ def refresh_first() -> None:
     try:
         failures = refresh_failures(_refreshed())
     except OutlayError as error:
-        failures = f"prices were not refreshed. {error}"
+        failures = str(error)
     if failures:
         warn(failures)
 
@@ -242,18 +243,18 @@ def history_command(
     day = min(day_of(until, "--until", last=True) or today(), today())
     times = [time for name in tenancies if (time := good_time(history, name, day)) is not None]
     shown = history.between(since, "")
-    if plot is not None and shown.series:
-        from outlay.report.price_plot import write_history_plot
-
-        write_history_plot(plot, history, times, day, since)
     if as_json:
         from outlay.report.price_report import history_document
 
         print_document(history_document(shown, times, since, until))
-        return
-    _print_history(history, shown, times, day)
+    else:
+        _print_history(history, shown, times, day)
     if plot is not None and shown.series:
-        tell(f"Written to {plot}.")
+        from outlay.report.price_plot import write_history_plot
+
+        write_history_plot(plot, history, times, day, since)
+        if not as_json:
+            tell(f"Written to {plot}.")
 
 
 def _print_history(

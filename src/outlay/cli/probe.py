@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,17 +10,20 @@ import click
 from click.core import ParameterSource
 
 from outlay.cli.options import (
+    cache_option,
     complain,
     leave_output,
     length_option,
     live,
     memory_cap_option,
     parse_length,
+    progress_option,
     tell,
     warn,
 )
 from outlay.errors import InputError, OutlayError
 from outlay.measurement.file import MOST_IN_A_PASS, MOST_STEPS, PASSES, SAMPLES
+from outlay.units import HOUR_S
 
 if TYPE_CHECKING:
     from outlay.measurement.measurement import Measurement
@@ -27,11 +31,12 @@ if TYPE_CHECKING:
     from outlay.probe.guard import Guard
     from outlay.probe.runner import ProbeRequest
     from outlay.probe.saving import Saved
+    from outlay.probe.stages import ProbeLimits
 
 # Options that would do nothing beside others: refused, with what to do.
 
 _WITH_SHOW = {"show", "plot_path", "command"}
-_FOR_A_SEARCH = {"target", "largest", "trials"}
+_FOR_A_SEARCH = {"target", "largest", "trials", "then_probe"}
 _NOT_FOR_A_SEARCH = {"until", "to_end", "batch_size", "samples_per_step", "length", "plot_path"}
 """Its trials are short, at batch sizes of their own, and no measurements."""
 
@@ -123,7 +128,15 @@ def _given(context: click.Context) -> dict[str, str]:
     type=click.IntRange(1, 100),
     help="With --find-batch: give up after so many trials (12; 16 where memory is not seen).",
 )
+@click.option(
+    "--then-probe",
+    metavar="LIMIT",
+    help="With --find-batch: then probe the batch it recommends, for so long (5m) or so many steps "
+    "(1000); --json is that measurement, and the search lies beside it (OUT.batches.json).",
+)
 @memory_cap_option
+@cache_option
+@progress_option
 @click.option("--json", "json_path", metavar="OUT", help="Write the measurement to this file.")
 @click.option("--plot", "plot_path", metavar="FILE", help="A picture of it: .html or .png.")
 @click.option(
@@ -151,6 +164,7 @@ def command(
     target: str | None,
     largest: int | None,
     trials: int | None,
+    then_probe: str | None,
     memory_cap_mib: int | None,
     json_path: str | None,
     plot_path: str | None,
@@ -168,6 +182,7 @@ def command(
       outlay probe --json probe.json -- python train.py --epochs 90
       outlay probe --for 5m --price 1.10 --max-cost 0.50 -- torchrun --nproc-per-node 4 train.py
       outlay probe --find-batch batch -- python train.py --batch-size {batch}
+      outlay probe --find-batch batch --then-probe 5m --json probe.json -- ./train.sh {batch}
       outlay probe --show probe.json --plot probe.html
       outlay predict probe.json --gpu "RTX 4090,H100"
 
@@ -211,7 +226,12 @@ def command(
             memory_cap_mib=memory_cap_mib,
             progress=tell,
         )
-        return _find_batch(request, find_batch, bounds, json_path)
+        if then_probe is None:
+            return _find_batch(request, find_batch, bounds, json_path)
+        return _find_and_probe(
+            request, find_batch, bounds, _limits_then(then_probe, limits), json_path,
+            keep=not no_keep,
+        )  # fmt: skip
     return _probe(request, json_path, plot_path, keep=not no_keep)
 
 
@@ -242,6 +262,7 @@ def _find_batch(
     json_path: str | None,
 ) -> int:
     """Search for the largest batch, show and write what came out; the status to exit with."""
+    from outlay.files import json_bytes
     from outlay.probe.find_batch import find_batch
     from outlay.probe.saving import save_data
     from outlay.report.batches import batches_document, print_batches
@@ -251,12 +272,61 @@ def _find_batch(
     search = find_batch(request, argument, bounds=bounds, show=live, progress=tell)
     error = None
     if json_path is not None:
-        data = (dumps(batches_document(search)) + "\n").encode()
+        data = json_bytes(dumps(batches_document(search)) + "\n")
         error = save_data(data, Path(json_path), "search").error
     print_batches(Page(to_stderr=True), search)
     if error is not None:
         raise error
     return _status_of(search)
+
+
+def _limits_then(text: str, limits: ProbeLimits) -> ProbeLimits:
+    """The limits of the probe after a search: a time or a number of steps, and the same money."""
+    from dataclasses import replace
+
+    from outlay.units import duration_s
+
+    if text.strip().isdecimal() and 0 < int(text) <= MOST_STEPS:
+        return replace(limits, steps=int(text), duration_s=None)
+    return replace(limits, steps=None, duration_s=duration_s(text))
+
+
+def _find_and_probe(
+    request: ProbeRequest,
+    argument: str,
+    bounds: SearchBounds,
+    limits: ProbeLimits,
+    json_path: str | None,
+    *,
+    keep: bool,
+) -> int:
+    """Search for the largest batch, then probe the one that is recommended."""
+    from dataclasses import replace
+
+    from outlay.files import json_bytes
+    from outlay.probe.find_batch import find_batch
+    from outlay.probe.saving import save_data
+    from outlay.probe.trial import BatchSlot
+    from outlay.report.batches import batches_document, print_batches
+    from outlay.report.console import Page
+    from outlay.report.documents import dumps
+
+    search = find_batch(request, argument, bounds=bounds, show=live, progress=tell)
+    if json_path is not None:
+        data = json_bytes(dumps(batches_document(search)) + "\n")
+        error = save_data(data, Path(json_path).with_suffix(".batches.json"), "search").error
+        if error is not None:
+            complain(error.what, error.why, error.fix)
+    print_batches(Page(to_stderr=True), search)
+    batch_size = search.recommended or search.largest
+    if batch_size is None or search.is_interrupted:
+        return _status_of(search)
+    slot = BatchSlot(command=request.command, argument=argument)
+    spent_usd = search.elapsed_s / HOUR_S * (limits.price_usd_per_hour or 0.0)
+    if limits.max_usd is not None:
+        limits = replace(limits, max_usd=max(limits.max_usd - spent_usd, 0.0))
+    request = replace(request, command=slot.command_at(batch_size), limits=limits)
+    return _probe(request, json_path, None, keep=keep)
 
 
 def _status_of(search: BatchSearch) -> int:
@@ -325,8 +395,9 @@ def _print(measurement: Measurement, saved_as: str | None) -> None:
 def _print_data(measurement: Measurement) -> None:
     """The measurement itself, where it could not be written anywhere."""
     from outlay.probe.saving import data_of
+    from outlay.report.encoding import json_shown
 
-    click.echo(data_of(measurement).decode(), err=True)
+    click.echo(json_shown(data_of(measurement).decode(), sys.stderr), err=True)
 
 
 def _plot(measurement: Measurement, path: str) -> OutlayError | None:

@@ -7,10 +7,11 @@ import click
 from outlay.cli.options import print_document
 
 NAMES = (
-    "workload", "plan", "vary", "diff", "build", "advise", "offers",
+    "workload", "plan", "methods", "vary", "diff", "build", "advise", "offers",
     "prices-refresh", "prices-compare", "prices-history", "prices-changes", "prices-watch",
     "prices-import", "check",
     "gpus", "predict", "calibrate", "fit", "host", "trace", "profiles", "measurement", "batches",
+    "recipe-models", "recipe-list", "recipe-show", "launch", "bench", "runs", "logs", "watch",
 )  # fmt: skip
 
 

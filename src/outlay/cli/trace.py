@@ -9,17 +9,26 @@ import click
 
 from outlay.cli.options import (
     batch_size_of,
+    cache_option,
     expandable_option,
     gpu_matches,
     json_option,
     memory_cap_option,
+    model_options,
     print_document,
+    progress_option,
     selected_option,
+    step_target,
     tell,
+    writing,
 )
 
 if TYPE_CHECKING:
     from outlay.fit.gpu_memory import TracedStep
+
+
+MOST_LIMITS = 4
+"""GPUs whose memory is a line of the picture: more could not be read."""
 
 
 @click.command("trace", no_args_is_help=True)
@@ -64,6 +73,9 @@ if TYPE_CHECKING:
     help="Give up a trace that takes longer.  [default: never]",
 )
 @click.option("--self-test", is_flag=True, help="Only try whether this torch can be traced.")
+@cache_option
+@progress_option
+@model_options
 @json_option
 def command(
     words: tuple[str, ...],
@@ -79,10 +91,14 @@ def command(
     selected: float,
     timeout_s: float | None,
     self_test: bool,
+    method: str | None,
+    settings: tuple[str, ...],
+    trust_remote_code: bool,
     as_json: bool,
 ) -> int:
     """Trace a training step without a GPU: FLOPs, lines, memory and its peak.
 
+    Instead of a file, a model by its name: `outlay recipe models`, hf:OWNER/NAME, timm:NAME.
     FUNCTION is called with the batch size and returns a callable that runs one training step. It
     is traced on fake tensors, in a process of its own; --save, --gpu and max trace it at a few
     batch sizes. The largest batch is verified by a trace at that size.
@@ -97,18 +113,23 @@ def command(
       outlay trace train.py:training_step --batch-size 32 --plot memory.html
       outlay trace train.py:training_step --batch-size max --gpu "RTX 4090,T4"
       outlay trace train.py:training_step --save mine.json.gz
+      outlay trace timm:vit_base_patch16_224 --batch-size 64
       outlay predict mine.json.gz --gpu "RTX 4090"
 
     Exits with 3 when it fits on none of the GPUs asked for.
     """
-    from outlay.files import check_folder
     from outlay.fit.gpu_memory import TraceRequest, trace_on_gpus
     from outlay.report.svg import check_plot_path
+    from outlay.trace.store import check_profile_path
 
     if self_test:
         _test_torch()
         return 0
     target = _target(script, words)
+    if script is not None and (method is not None or settings):
+        raise click.UsageError("--method and --set are for a model by its name, not for --script.")
+    if script is None:
+        target = step_target(target, method, settings, trust_remote_code)
     request = TraceRequest(
         target=target,
         batch_size=None if batch_size is None else batch_size_of(batch_size),
@@ -117,7 +138,7 @@ def command(
         memory_cap_mib=memory_cap_mib,
         expandable_segments=expandable_segments,
         with_profile=save is not None,
-        name=name,
+        name=name or (words[0] if words and target != words[0] else None),
         sample=sample,
         selected=selected,
         timeout_s=timeout_s,
@@ -125,16 +146,16 @@ def command(
     if plot is not None:
         check_plot_path(plot)
     if save is not None:
-        check_folder(save)
+        check_profile_path(save)
     traced = trace_on_gpus(request, progress=tell)
-    _write(traced, plot, save)
     if as_json:
         from outlay.report.documents import trace_document
 
         saved = traced.profile if save is not None else None
         print_document(trace_document(traced.report, saved, traced.gpus))
     else:
-        _print(traced, plot, save)
+        _print(traced)
+    _write(traced, plot, save, as_json=as_json)  # last: a full disk must not cost the report
     return 0 if traced.fits else 3
 
 
@@ -154,19 +175,28 @@ def _target(script: Path | None, words: tuple[str, ...]) -> str:
     return words[0]
 
 
-def _write(traced: TracedStep, plot: Path | None, save: Path | None) -> None:
-    """The files that were asked for."""
+def _write(traced: TracedStep, plot: Path | None, save: Path | None, *, as_json: bool) -> None:
+    """The files that were asked for, each whatever becomes of the others."""
     from outlay.report.memory_plot import write_plot
     from outlay.report.step import title
     from outlay.trace.store import write_profile
 
-    if plot is not None:
-        write_plot(plot, traced.report.timeline, f"Memory of {title(traced.report)}")
-    if save is not None and traced.profile is not None:
-        write_profile(traced.profile, save)
+    with writing() as write:
+        if plot is not None:
+            heading = f"Memory of {title(traced.report)}"
+            limits = [(on_gpu.gpu.name, on_gpu.memory.available_bytes) for on_gpu in traced.gpus]
+            shown = limits if len(limits) <= MOST_LIMITS else []
+            drawn = write(lambda: write_plot(plot, traced.report.timeline, heading, shown))
+            if drawn and not as_json:
+                click.echo(f"Memory drawn in {plot}.")
+        profile = traced.profile
+        if save is not None and profile is not None:
+            saved = write(lambda: write_profile(profile, save))
+            if saved and not as_json:
+                click.echo(f"Profile saved as {save}.")
 
 
-def _print(traced: TracedStep, plot: Path | None, save: Path | None) -> None:
+def _print(traced: TracedStep) -> None:
     from outlay.report.console import Page
     from outlay.report.step import print_gpus, print_step
 
@@ -174,9 +204,6 @@ def _print(traced: TracedStep, plot: Path | None, save: Path | None) -> None:
     print_step(page, traced.report)
     if traced.gpus:
         print_gpus(page, traced.gpus)
-    for path, what in ((plot, "Memory drawn in"), (save, "Profile saved as")):
-        if path is not None:
-            page.print(f"{what} {path}.")
 
 
 def _test_torch() -> None:

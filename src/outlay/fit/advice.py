@@ -123,7 +123,7 @@ def places_in(path: Path, function: str) -> dict[str, str]:
     In the step's own function, or else in the file where there is only one such place.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         tree = ast.parse(text)
     except (OSError, SyntaxError, ValueError):
         return {}

@@ -5,8 +5,9 @@ The largest batch is verified by tracing the step at that size (`predict.largest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 from outlay.hardware.gpu_names import GpuMatch, find_gpu
 from outlay.hardware.gpus import Gpu
@@ -15,9 +16,11 @@ from outlay.plan.placement import calibration
 from outlay.predict.largest_batch import Tracer, verified_batches
 from outlay.predict.memory import MemoryNeed, memory_need, search_note
 from outlay.predict.step import Placement
+from outlay.progress import Progress, silent
 from outlay.trace.profile import Profile
 from outlay.trace.step_report import StepReport
 from outlay.trace.target import SELECTED
+from outlay.trace.trace_cache import TraceCache
 from outlay.trace.tracing import histories_of, profile_of, trace_step
 from outlay.units import MIB
 
@@ -46,6 +49,8 @@ class TraceRequest:
     selected: float = SELECTED
     """Share of elements that a selection by unknown values keeps."""
     timeout_s: float | None = None
+    cache: TraceCache | bool = True
+    """Where traces are kept; True is the user's own place, False nowhere."""
 
     @property
     def asks_for_memory(self) -> bool:
@@ -67,16 +72,29 @@ class TracedStep:
         return not self.gpus or any(gpu.fits for gpu in self.gpus)
 
 
-def trace_on_gpus(
-    request: TraceRequest, *, progress: Callable[[str], None] = lambda _: None
-) -> TracedStep:
+class _How(TypedDict):
+    """How each trace is made."""
+
+    selected: float
+    timeout_s: float | None
+    cache: TraceCache | bool
+    progress: Progress
+
+
+def trace_on_gpus(request: TraceRequest, *, progress: Progress = silent) -> TracedStep:
     """Trace a step without a GPU, and work out its memory and largest batch on GPUs."""
-    target, selected, timeout_s = request.target, request.selected, request.timeout_s
+    target = request.target
+    how = _How(
+        selected=request.selected,
+        timeout_s=request.timeout_s,
+        cache=request.cache,
+        progress=progress,
+    )
     profile, gpus, batch_size = None, [], request.batch_size
     report = None
     if batch_size is None and not request.at_largest:
         progress(f"Tracing {target} ...")
-        report = trace_step(target, selected=selected, timeout_s=timeout_s)
+        report = trace_step(target, **how)
         batch_size = report.batch_size
     if request.with_profile or request.asks_for_memory:
         progress(f"Tracing {target} at a few batch sizes ...")
@@ -84,15 +102,14 @@ def trace_on_gpus(
             target,
             name=request.name,
             sample=request.sample,
-            selected=selected,
-            timeout_s=timeout_s,
+            **how,
         )
     if profile is not None and request.asks_for_memory:
         progress("Looking for the largest batch ...")
         gpus = memory_on_gpus(
             profile,
             request.gpus,
-            lambda sizes: histories_of(target, sizes, selected=selected, timeout_s=timeout_s),
+            lambda sizes: histories_of(target, sizes, **how),
             batch_size=batch_size,
             memory_cap_mib=request.memory_cap_mib,
             expandable_segments=request.expandable_segments,
@@ -100,7 +117,7 @@ def trace_on_gpus(
     if report is None:
         size = batch_size or max((gpu.batch_size for gpu in gpus), default=0) or 1
         progress(f"Tracing {target} at batch size {size} ...")
-        report = trace_step(target, size, selected=selected, timeout_s=timeout_s)
+        report = trace_step(target, size, **how)
     return TracedStep(report=report, profile=profile, gpus=tuple(gpus))
 
 

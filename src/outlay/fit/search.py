@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 from outlay.errors import OutlayError
@@ -38,9 +39,11 @@ from outlay.predict.calibration import Calibration
 from outlay.predict.memory import memory_need
 from outlay.predict.parallel_time import computes_in_16_bits
 from outlay.predict.step import predict_step
+from outlay.progress import Progress, silent
 from outlay.trace.process import end_running
 from outlay.trace.profile import Profile
 from outlay.trace.target import SELECTED, UNCHANGED, Changes
+from outlay.trace.trace_cache import TraceCache
 from outlay.trace.tracing import profile_of
 from outlay.units import MIB
 from outlay.workload.workload import Step
@@ -68,7 +71,6 @@ class Fit:
 
 
 Tracer = Callable[[Changes], Profile]
-Telling = Callable[[str], None]
 
 
 # What to try
@@ -163,7 +165,8 @@ def fit_on_gpu(
     expandable_segments: bool = False,
     selected: float = SELECTED,
     together: bool = True,
-    progress: Telling = lambda _: None,
+    cache: TraceCache | bool = True,
+    progress: Progress = silent,
 ) -> FittedStep:
     """What to change so that a step fits a GPU, or takes a larger batch.
 
@@ -173,16 +176,18 @@ def fit_on_gpu(
     batch_size: samples of one update; None is each way at the largest batch it allows.
     selected: share of elements that a selection by unknown values keeps.
     together: also changes combined; without, only single ones.
+    cache: where traces are kept; True is the user's own place, False nowhere.
     """
     match = single_gpu(gpu)
     path, _, function = target.rpartition(":")
     traced = is_code(target)
     if traced:
         progress(f"Tracing {target} ...")
-    profile = profile_for(Step(target=target) if traced else Step(profile=target), selected)
+    step = Step(target=target) if traced else Step(profile=target)
+    profile = profile_for(step, selected, cache=cache, progress=progress)
 
     def trace(changes: Changes) -> Profile:
-        return profile_of(target, TRACED_SIZES, changes=changes, selected=selected)
+        return profile_of(target, TRACED_SIZES, changes=changes, selected=selected, cache=cache)
 
     request = FitRequest(
         gpu=match.gpu,
@@ -204,7 +209,7 @@ def fit_step(
     request: FitRequest,
     calibration: Calibration,
     trace: Tracer | None,
-    tell: Telling = lambda _: None,
+    progress: Progress = silent,
     *,
     together: bool = True,
 ) -> Fit:
@@ -219,7 +224,7 @@ def fit_step(
         for name in wanted:
             left_out[name] = "needs the code: give path/to/file.py:function as TARGET"
     else:
-        profiles, failed = _traced(wanted, trace, tell)
+        profiles, failed = _traced(wanted, trace, progress)
         left_out.update(failed)
         for name in [name for name, (_, traced) in profiles.items() if _is_same(traced, profile)]:
             left_out[name] = "changes nothing here"
@@ -227,7 +232,7 @@ def fit_step(
         done = [changes for changes, _ in profiles.values()]
         if together:
             named = {" + ".join(names_of(both)): both for both in combinations(done)}
-            profiles.update(_traced(named, trace, tell)[0])
+            profiles.update(_traced(named, trace, progress)[0])
     unchanged = variant_of(profile, UNCHANGED, request, calibration)
     variants = [
         variant_of(traced, changes, request, calibration) for changes, traced in profiles.values()
@@ -266,21 +271,25 @@ def moments_of(profile: Profile) -> float:
 
 
 def _traced(
-    wanted: Mapping[str, Changes], trace: Tracer, tell: Telling
+    wanted: Mapping[str, Changes], trace: Tracer, progress: Progress
 ) -> tuple[dict[str, tuple[Changes, Profile]], dict[str, str]]:
     """The profiles with the changes made, and why some could not be."""
 
-    def attempt(name: str, changes: Changes) -> Profile | OutlayError:
-        tell(f"Tracing with {name} ...")
+    done = count(1)
+
+    def attempt(changes: Changes) -> Profile | OutlayError:
         try:
             return trace(changes)
         except OutlayError as error:
             return error
+        finally:
+            number = next(done)
+            progress(f"Tracing with changes ({number} of {len(wanted)}) ...", number, len(wanted))
 
     workers = min(max((os.cpu_count() or 2) // 2, 2), _MOST_WORKERS)
     pool = ThreadPoolExecutor(workers)
     try:
-        answers = list(pool.map(attempt, wanted, wanted.values()))
+        answers = list(pool.map(attempt, wanted.values()))
     finally:  # an interrupted caller does not wait for the rest
         pool.shutdown(wait=False, cancel_futures=True)
     profiles: dict[str, tuple[Changes, Profile]] = {}

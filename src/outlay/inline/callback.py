@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from outlay.files import check_folder
 from outlay.inline.block import check_above_zero, probe_limits
-from outlay.measurement.file import write_measurement
 from outlay.measurement.measurement import Ending, Measurement
+from outlay.probe.saving import save_measurement
 from outlay.probe.session import Session
 from outlay.report.console import Page
 from outlay.report.probe import print_probe
@@ -98,8 +99,11 @@ class FitProbe:
         return {name: value for name, value in figures if not isinstance(value, str)}
 
     def _save_and_print(self, session: Session) -> None:
-        if self._json is not None:
-            write_measurement(session.measurement, self._json)
+        saved_as = None
+        if self._json is not None:  # after a long fit: elsewhere rather than not at all
+            saved = save_measurement(session.measurement, Path(self._json), keep=True)
+            saved_as = saved.path
+            if saved.error is not None:
+                sys.stderr.write(f"outlay: {saved.error}\n")
         if self._prints:
-            saved_as = None if self._json is None else str(self._json)
             print_probe(Page(), session.measurement, saved_as=saved_as, saved_by='json="OUT.json"')

@@ -20,7 +20,15 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from outlay.errors import InputError, OutlayError
-from outlay.files import data_folder, free_path, parsed_json, read_data, write_whole
+from outlay.files import (
+    data_folder,
+    free_path,
+    json_bytes,
+    make_folder,
+    parsed_json,
+    read_data,
+    write_whole,
+)
 from outlay.measurement.file import measurement_from_json, read_measurement, write_measurement
 from outlay.measurement.measurement import Measurement
 from outlay.plan.placement import calibration
@@ -59,7 +67,7 @@ def own_measurements(warn: Warn) -> list[tuple[str, Measurement]]:
 def keep_measurement(measurement: Measurement, name: str) -> Path:
     """Keep a measurement under a name that no other has; the same one again stays one file."""
     folder = measurements_folder()
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     same = next((path for path in _kept_files() if _holds(path, measurement)), None)
     if same is not None:
         return same
@@ -116,9 +124,9 @@ def learned_calibration(warn: Warn) -> LearnedCalibration:
 def write_calibration(calibration: LearnedCalibration) -> Path:
     """Write what was learned, whole or not at all."""
     path = calibration_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     text = json.dumps(calibration_to_json(calibration), indent=1, ensure_ascii=False) + "\n"
-    write_whole(path, text.encode())
+    write_whole(path, json_bytes(text))
     return path
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, TypeGuard
 from pydantic import TypeAdapter, ValidationError
 
 from outlay.errors import InputError
-from outlay.files import FLATTEN, parsed_json, read_data, to_json, write_whole
+from outlay.files import FLATTEN, json_bytes, parsed_json, read_data, to_json, write_whole
 from outlay.measurement.measurement import Measurement, StepTime
 from outlay.trace.profile import Profile
 from outlay.trace.store import MARK as PROFILE
@@ -154,7 +154,7 @@ class MeasurementDocument:
 
 def write_measurement(measurement: Measurement, path: Path | str) -> None:
     """Write a measurement, whole or not at all."""
-    write_whole(Path(path), text_of(measurement).encode())
+    write_whole(Path(path), json_bytes(text_of(measurement)))
 
 
 def text_of(measurement: Measurement) -> str:

@@ -353,6 +353,8 @@ def at_best_zone(
     zones = [_in_zone(offer, zone, doubts, market) for zone in quotes]
     if not zones:
         return _in_zone(offer, None, doubts, market)
+    if len(zones) == 1:
+        return zones[0]
 
     def order(candidate: Offer) -> tuple[bool, float]:
         price = expected_price(candidate, "spot", weeks, market, movements)

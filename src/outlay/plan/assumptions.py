@@ -75,7 +75,11 @@ def scarcity_note(tenancy: Tenancy, step: StepPrediction) -> str | None:
     memory = gpu.facts.get("memory_type")
     is_scarce = memory is not None and (memory.text or "").startswith("HBM")
     most = assumed("spot_gpus_at_once_hbm" if is_scarce else "spot_gpus_at_once")
-    return f"nobody may have {gpus} spot {gpu.name} at once in one region" if gpus > most else None
+    return (
+        f"{gpus} spot {gpu.name} at once may not be available in one region"
+        if gpus > most
+        else None
+    )
 
 
 @lru_cache(maxsize=8)
@@ -146,7 +150,7 @@ def plan_assumptions(
 def _trust(book: PriceBook) -> Iterator[str]:
     """Which doubts were taken how, where the user said so."""
     if book.trust:
-        yield f"Doubts about prices are taken as asked for: trust is {book.trust}."
+        yield f"Doubtful prices may be chosen as you asked: trust is {book.trust}."
 
 
 def data_notes(chosen: Option | None) -> tuple[str, ...]:
@@ -201,8 +205,8 @@ def plan_cautions(
     cautions = []
     if any(step.holder == "input" for step in measured):
         cautions.append(
-            "First cure the input, and probe again: it held the measured step back, and a faster "
-            "one changes this answer."
+            "Speed up the input pipeline first and probe again: it limited the measured step, and "
+            "a faster one changes this answer."
         )
     selections = () if workload is None else (workload.consider, workload.leave_out)
     if any(selection.regions for selection in selections) and any(
@@ -235,9 +239,9 @@ def _of_money(workload: Workload, today: str) -> list[str]:
     notes = []
     if workload.currency != "USD":
         rate_day = workload.rate_as_of
-        today = "" if workload.rate_day_chosen else today
+        today = "" if workload.currency_day else today
         day = rate_in_words(rate_day, today) if rate_day else "your own rate"
-        notes.append(f"1 {workload.currency} is ${workload.usd_per_unit:.5g}: {day}.")
+        notes.append(f"1 {workload.currency} is {workload.usd_per_unit:.5g} USD: {day}.")
     if any(machine.utilisation is not None for machine in workload.workstations):
         usual = assumptions()["utilisation_usual_desktop"]
         notes.append(
@@ -266,8 +270,8 @@ def _of_cash(workload: Workload, offers: Sequence[Offer]) -> list[str]:
         )
     if workload.limits.budget_usd is not None and (bought or committed):
         notes.append(
-            "The budget holds for what must be paid on the first day, too, unless "
-            "limits.cash_upfront says what may be."
+            "The budget also limits what must be paid on the first day; limits.cash_upfront sets "
+            "another limit."
         )
     return notes
 
@@ -286,12 +290,13 @@ def _not_counted(workload: Workload, measured: Sequence[MeasuredStep]) -> list[s
     rates = [step.batch_size / step.step_s for step in measured if step.holder == "input"]
     if rates:
         notes.append(
-            f"Its input held the measured step back, at {max(rates):,.0f} samples/s to a GPU: no "
-            "offer is taken to load faster, but at the low end of its range."
+            f"Its input limited the measured step to {max(rates):,.0f} samples/s a GPU: other "
+            "machines are taken to load no faster, except at the low end of the range."
         )
     elif workload.data.feed is None:
         notes.append(
-            "The input pipeline keeps up with the GPU; data.kind (what a sample is) would tell."
+            "The input pipeline is taken to keep up with the GPU; data.kind (what a sample is) "
+            "lets this be checked."
         )
     if workload.evaluation is None:
         notes.append("No evaluation while training: [evaluation] would count it.")

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from outlay.currency import DOLLAR
 from outlay.errors import InputError
+from outlay.files import name_of
 from outlay.offers.price_book import PriceBook
 from outlay.plan.from_measurement import measurement_at, profile_for
 from outlay.plan.option import Option
 from outlay.plan.pipeline import plan_workload
 from outlay.plan.ranking import Plan
 from outlay.predict.evidence import NOTHING_LEARNED, LearnedCalibration
+from outlay.progress import Progress, silent
 from outlay.workload.file import KIND, workload_of
-from outlay.workload.toml import parse_table, read_text
+from outlay.workload.toml import naming_line, parse_table, read_text
 
 Mark = Literal["+", "-", "~", "="]
 
@@ -66,6 +69,9 @@ class Difference:
     lines: tuple[LineChange, ...]
     stayed: Option | None
     """The first file's choice under the second file, where it is still there."""
+    currency: str = DOLLAR
+    """What the amounts of both files are in; dollars where they are not in the same."""
+    usd_per_unit: float = 1.0
 
 
 def compare_workloads(
@@ -75,7 +81,7 @@ def compare_workloads(
     learned: LearnedCalibration = NOTHING_LEARNED,
     today: str = "",
     prices: PriceBook | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = silent,
 ) -> Difference:
     """The plans of two workload files, and what the second changes.
 
@@ -85,12 +91,13 @@ def compare_workloads(
     for path in (first, second):
         _check_is_workload(path)
         text = read_text(path, KIND)
-        table = parse_table(text, str(path))
-        workload = workload_of(table, text, str(path), path.parent)
-        progress(f"Planning {path} ...")
-        plan = plan_workload(
-            workload, profile(workload.step), learned=learned, today=today, prices=prices
-        )
+        table = parse_table(text, name_of(path))
+        workload = workload_of(table, text, name_of(path), path.parent)
+        progress(f"Planning {name_of(path)} ...")
+        with naming_line(text, name_of(path)):
+            plan = plan_workload(
+                workload, profile(workload.step), learned=learned, today=today, prices=prices
+            )
         plans.append(plan)
         tables.append(table)
     return difference((tables[0], tables[1]), (plans[0], plans[1]))
@@ -110,7 +117,12 @@ def difference(
 ) -> Difference:
     """What changes from the first file to the second."""
     before, after = plans[0].chosen, plans[1].chosen
+    (first, _), (currency, rate) = (plan.currency for plan in plans)
+    if first != currency:
+        currency, rate = DOLLAR, 1.0
     return Difference(
+        currency=currency,
+        usd_per_unit=rate,
         inputs=tuple(_changed(*tables)),
         before=before,
         after=after,

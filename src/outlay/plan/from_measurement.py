@@ -28,6 +28,8 @@ from outlay.measurement.file import (
     search_given,
 )
 from outlay.measurement.measurement import MeasuredPause, Measurement, PauseKind
+from outlay.models.model import names_model
+from outlay.plan.model_step import profile_of_model
 from outlay.plan.placement import calibration
 from outlay.predict.evidence import (
     NO_EVIDENCE,
@@ -40,11 +42,12 @@ from outlay.predict.from_probe import evidence_of, measured_batch_size, measured
 from outlay.predict.kernel_time import device_time
 from outlay.predict.roofline import roofline_of, trace_at
 from outlay.predict.step import FORWARD_FRACTION, forward_fraction
+from outlay.progress import Progress, silent
 from outlay.trace.profile import Profile
 from outlay.trace.store import MARK as PROFILE
-from outlay.trace.store import content_of, find_profile
+from outlay.trace.store import bundled_profiles, content_of, find_profile
 from outlay.trace.target import SELECTED
-from outlay.trace.tracing import profile_of
+from outlay.trace.trace_cache import TraceCache
 from outlay.uncertainty import Estimate, Uncertain
 from outlay.workload.file import read_workload
 from outlay.workload.workload import (
@@ -82,23 +85,34 @@ def _measurement_at(name: str, _changed_ns: int, _size_bytes: int) -> Measuremen
     return measurement_from_json(content, source=name) if is_measurement(content) else None
 
 
-def profile_for(step: Step, selected: float = SELECTED) -> Profile:
-    """The profile a workload's step names, a measurement's, or a trace of its code.
+def profile_for(
+    step: Step,
+    selected: float = SELECTED,
+    *,
+    cache: TraceCache | bool = True,
+    progress: Progress = silent,
+) -> Profile:
+    """The profile a workload's step names, a measurement's, or a trace of its code or its model.
 
-    `selected` is the share of elements that a selection by unknown values keeps in a trace.
+    `selected` is the share of elements that a selection by unknown values keeps in a trace; for
+    `cache` and `progress` see `profile_of`.
     """
     if step.target is not None:
-        return profile_of(step.target, selected=selected)
+        from outlay.trace.tracing import profile_of  # what traces takes a while to import
+
+        return profile_of(step.target, selected=selected, cache=cache, progress=progress)
+    if step.model is not None:
+        return profile_of_model(step, selected, cache=cache, progress=progress)
     return named_profile(step.profile or "")
 
 
 def named_profile(name: str) -> Profile:
-    """A bundled profile, a saved one, or the operations that a measurement recorded."""
+    """A bundled profile, a saved one, what a measurement recorded, or a model by its name."""
     measurement = measurement_at(name)
     if measurement is None:
         if Path(name).suffix == ".json":
             _check_profile(name)
-        return find_profile(name)
+        return _profile_called(name)
     if measurement.profile is None:
         raise InputError(
             f"{name} has no operations of a step, so that nothing can be carried to other GPUs.",
@@ -106,6 +120,13 @@ def named_profile(name: str) -> Profile:
             fix="Probe again with operations, or trace the step and give this as --measured.",
         )
     return measurement.profile
+
+
+def _profile_called(name: str) -> Profile:
+    """A bundled or saved profile; the usual step of a model by its name, bundled or traced."""
+    if name not in bundled_profiles() and names_model(name):
+        return profile_of_model(Step(model=name))
+    return find_profile(name)
 
 
 def _check_profile(name: str) -> None:

@@ -123,6 +123,7 @@ class Option:
     """Says what must still be true when one acts, when somebody asks."""
     _ranges: dict[int, Ranges] = field(default_factory=dict, repr=False, compare=False)
     _prospects: list[Prospects] = field(default_factory=list, repr=False, compare=False)
+    _cash: list[Cash] = field(default_factory=list, repr=False, compare=False)
     _training: list[float] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -201,7 +202,9 @@ class Option:
     @property
     def cash(self) -> Cash:
         """What must be paid on the first day, and what remains due if one stops early."""
-        return NO_CASH if self.cash_of is None else self.cash_of(LIKELY)
+        if not self._cash:
+            self._cash.append(NO_CASH if self.cash_of is None else self.cash_of(LIKELY))
+        return self._cash[0]
 
     @property
     def cash_upfront_usd(self) -> float:

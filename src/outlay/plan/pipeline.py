@@ -28,6 +28,7 @@ import numpy as np
 from outlay.cost.bill import Bill, cost_of
 from outlay.cost.cash import Cash, cash_of
 from outlay.cost.lines import Cost
+from outlay.currency import refuse_day_to_come
 from outlay.errors import InputError
 from outlay.facts import assumed, assumed_range
 from outlay.offers.candidates import (
@@ -72,6 +73,7 @@ from outlay.plan.from_measurement import (
     profile_for,
     with_measured_pauses,
 )
+from outlay.plan.model_step import with_model_defaults
 from outlay.plan.option import RANKED, Option, Outcome, draws_of
 from outlay.plan.placement import steps_on
 from outlay.plan.ranking import (
@@ -105,7 +107,9 @@ from outlay.predict.run_time import (
     run_of,
 )
 from outlay.predict.step import StepPrediction
+from outlay.progress import Progress, silent
 from outlay.trace.profile import Profile
+from outlay.trace.trace_cache import TraceCache
 from outlay.uncertainty import LIKELY, Draws, Estimate, Number, Sampler, Uncertain, mean_of
 from outlay.units import DAY_S, GB, GIB, WEEK_S
 from outlay.workload.workload import WITH_THE_RUN, Workload
@@ -120,6 +124,8 @@ def plan_workload(
     evidence: Evidence | None = None,
     today: str = "",
     prices: PriceBook | None = None,
+    cache: TraceCache | bool = True,
+    progress: Progress = silent,
 ) -> Plan:
     """The plan of a workload: every candidate predicted, priced, ranked and explained.
 
@@ -131,14 +137,18 @@ def plan_workload(
         providers have stopped selling is left out. Without it prices count as seen today.
     prices: what to plan with (`current_prices`, `past_prices`); without them, the bundled ones.
         With prices of the past the plan is made for their day, whatever today is.
+    cache: where traces are kept; True is the user's own place, False nowhere.
+    progress: hears how far the trace and the plan are.
     """
+    refuse_day_to_come(workload.currency, workload.currency_day, today)
     today = today if prices is None else prices.day_of_plan(today)
+    profile = profile or profile_for(workload.step, cache=cache, progress=progress)
     inputs = _inputs(
         workload, profile, measured=measured, learned=learned, evidence=evidence, today=today
     )
     inputs = replace(inputs, prices=_trusted(prices, workload.prefer.trust))
     with _without_collecting():
-        return _plan_all(inputs)
+        return _plan_all(inputs, progress)
 
 
 def _trusted(prices: PriceBook | None, trust: str) -> PriceBook | None:
@@ -173,8 +183,15 @@ def _inputs(
     profile = profile or profile_for(workload.step)
     evidence = evidence or evidence_for(workload.step, profile, learned, measured)
     workload, notes = with_measured_pauses(workload, measured)
+    workload, decided = with_model_defaults(workload, profile)
     workload = with_known_places(replace(workload, step=at_measured_batch(workload.step)))
-    return _Inputs(workload=workload, profile=profile, evidence=evidence, notes=notes, today=today)
+    return _Inputs(
+        workload=workload,
+        profile=profile,
+        evidence=evidence,
+        notes=(*notes, *decided),
+        today=today,
+    )
 
 
 @contextmanager
@@ -192,23 +209,31 @@ def _without_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def _plan_all(inputs: _Inputs) -> Plan:
+_TOLD_EVERY = 100
+"""Offers after which it is said how far a plan is."""
+
+
+def _tell(progress: Progress, place: int, variants: int, share: float) -> None:
+    progress("Predicting and pricing every offer ...", place + share, variants)
+
+
+def _plan_all(inputs: _Inputs, progress: Progress) -> Plan:
     """The plan of every candidate, in all numbers of machines and places of data to compare."""
     workload = inputs.workload
     alone = planner_of(_with_machines(workload, 1), inputs.profile, inputs.evidence, inputs.today)
     listed = candidates(workload, inputs.today, inputs.prices)
     best = best_hosts(listed, workload, alone)
     offers = _with_terms(best, workload, "" if inputs.prices is None else inputs.prices.day)
-    options = [
-        option
+    variants = [
+        (number, variant)
         for number, machines in enumerate(_machines_tried(workload))
         for variant in _storage_variants(_with_machines(workload, machines))
-        for option in _options(
-            replace(inputs, workload=variant),
-            [offer for offer in offers if offer.owned is None or number == 0],
-            best.beaten,
-        )
     ]
+    options: list[Option] = []
+    for place, (number, variant) in enumerate(variants):
+        here = [offer for offer in offers if offer.owned is None or number == 0]
+        telling = partial(_tell, progress, place, len(variants))
+        options += _options(replace(inputs, workload=variant), here, best.beaten, telling)
     if not options:
         raise _no_candidate(inputs.prices)
     return _plan(inputs, options, offers, best.notes)
@@ -360,14 +385,27 @@ def _storage_variants(workload: Workload) -> Iterator[Workload]:
 
 
 def _options(
-    inputs: _Inputs, offers: Sequence[Offer], beaten: Set[tuple[int, Tenancy]] = frozenset()
+    inputs: _Inputs,
+    offers: Sequence[Offer],
+    beaten: Set[tuple[int, Tenancy]] = frozenset(),
+    on_share: Callable[[float], None] = lambda _: None,
 ) -> list[Option]:
-    """Every offer in every tenancy that the workload allows and that is not beaten."""
+    """Every offer in every tenancy that the workload allows and that is not beaten.
+
+    `on_share` hears what share of the offers is done.
+    """
     workload = inputs.workload
     planner = planner_of(workload, inputs.profile, inputs.evidence, inputs.today)
+
+    def counted() -> Iterator[Offer]:
+        for number, offer in enumerate(offers):
+            if number % _TOLD_EVERY == 0:
+                on_share(number / len(offers))
+            yield offer
+
     return [
         planner.option(offer, tenancy)
-        for offer in offers
+        for offer in counted()
         if storage_note(workload, offer) is not None
         for tenancy in planner.tenancies(offer)
         if (id(offer), tenancy) not in beaten
@@ -464,6 +502,8 @@ class Planner:
             reason = _host_reason(self.workload, offer, run, self.today)
             if reason is not None:
                 return reason
+        if offer.gpu_share < 1 and self.workload.length.is_equal_hours:
+            return f"its hours are of {offer.gpu_share:.3g} of a GPU, not of a whole one"
         return missing_quality(terms, dict(self.workload.prefer.qualities))
 
     def _price(self, offer: Offer, tenancy: Tenancy, run_s: float) -> Estimate | None:
@@ -615,7 +655,7 @@ class Planner:
         known = [(offer, self._price(offer, tenancy, run_s)) for offer in offers]
         priced = [(offer, price) for offer, price in known if price is not None]
         prices = [mean_of(price) for _, price in priced]
-        equal = self.workload.samples() is not None or self.workload.length.hours_are_equal
+        equal = self.workload.samples() is not None or self.workload.length.is_equal_hours
         curve = self._curve(option, max(prices), equal=equal)
         time_s = option.busy_s if equal else option.training_s_per_sample
         judged = zip(curve.merits_usd(prices), curve.all_paid_usd(prices), strict=True)
@@ -872,7 +912,7 @@ def storage_note(workload: Workload, offer: Offer) -> str | None:
 
 def _work(workload: Workload, step: StepPrediction, run: Run | None) -> float | None:
     """What a run gets done, by which options are compared: samples, or hours taken as equal."""
-    if workload.length.hours_are_equal:
+    if workload.length.is_equal_hours:
         return None if run is None else float(run.training_s)
     return _samples(workload, step, run)
 
@@ -904,10 +944,12 @@ def session_overheads(
     """What sessions are like on an offer: data comes to a single host as fast as its network takes
     it, and no faster than to others."""
     fetches = workload is None or host_needs(workload).download
+    known: dict[SessionOverheads, SessionOverheads] = {}
 
     @cache
     def of_provider(provider: str) -> SessionOverheads:
-        return overheads_at(terms(provider))
+        its = overheads_at(terms(provider))
+        return known.setdefault(its, its)  # providers with the same share their runs
 
     @cache
     def of_host(provider: str, bytes_per_s: float) -> SessionOverheads:

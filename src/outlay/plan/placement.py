@@ -61,6 +61,7 @@ def steps_on(
         )
 
     held: dict[object, StepPrediction] = {}
+    known: dict[object, StepPrediction] = {}
 
     def predict(offer: Offer) -> StepPrediction:
         step = alone(offer)
@@ -73,6 +74,12 @@ def steps_on(
         return held[key]
 
     def alone(offer: Offer) -> StepPrediction:
+        key = _hardware(offer)
+        if key not in known:
+            known[key] = worked_out(offer)
+        return known[key]
+
+    def worked_out(offer: Offer) -> StepPrediction:
         if offer.other_gpus:
             return mixed_gpus_step(partial(unlike, offer), workload.step.batch_size)
         forms = [predict_form(placement) for placement in placements_of(offer, workload)]
@@ -174,6 +181,14 @@ _WITHIN: dict[str, GpuLink] = {
     "nvlink bridge": "bridge",
     "pcie": "pcie",
 }
+
+
+def _hardware(offer: Offer) -> tuple[object, ...]:
+    """What of an offer its placements depend on, in short: offers of a kind share a prediction."""
+    return (
+        offer.gpu, offer.other_gpus, offer.gpu_memory_bytes, offer.gpus, offer.gpu_share,
+        offer.power_limit_w, offer.vcpus if offer.gpus > 1 else None, links_of(offer),
+    )  # fmt: skip
 
 
 def placements_of(offer: Offer, workload: Workload) -> list[Placement]:

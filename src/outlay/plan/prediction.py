@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
@@ -28,8 +28,10 @@ from outlay.predict.parallel import StepRequest, best_step, mixed_gpus_note, mix
 from outlay.predict.roofline import checked_power_limit_w
 from outlay.predict.step import Conditions, Placement, StepPrediction, range_over_forms
 from outlay.predict.strategy import parse_strategy
+from outlay.progress import Progress, silent
 from outlay.trace.profile import Profile
 from outlay.trace.target import SELECTED
+from outlay.trace.trace_cache import TraceCache
 from outlay.trace.tracing import histories_of
 from outlay.workload.workload import Step
 
@@ -67,6 +69,8 @@ class PredictionRequest:
     """That it delivers to all GPUs of a machine together."""
     selected: float = SELECTED
     """Share of elements that a selection by unknown values keeps in a trace."""
+    cache: TraceCache | bool = True
+    """Where traces are kept; True is the user's own place, False nowhere."""
 
     @property
     def step(self) -> Step:
@@ -109,7 +113,7 @@ def predict_on_gpus(
     request: PredictionRequest,
     *,
     learned: LearnedCalibration = NOTHING_LEARNED,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = silent,
 ) -> tuple[GpuPrediction, ...]:
     """Step time, memory and largest batch of a training step on each machine."""
     machines = [machine_gpus(name, request.gpus) for name in request.machines]
@@ -121,7 +125,7 @@ def predict_on_gpus(
         batch_size = None if request.batch_size == "max" else request.batch_size
     if step.target is not None:
         progress(f"Tracing {step.target} ...")
-    profile = profile_for(step, request.selected)
+    profile = profile_for(step, request.selected, cache=request.cache, progress=progress)
     evidence = _evidence(request, profile, batch_size, learned)
     placements = [
         [[request.placement(gpu, machine.gpus) for gpu in match.candidates] for match in matches]
@@ -160,7 +164,7 @@ def _largest(
     profile: Profile,
     batch_size: int | None,
     machines: Sequence[Parts],
-    progress: Callable[[str], None],
+    progress: Progress,
 ) -> dict[Placement, int]:
     """The largest batch on one GPU of each; of the user's own code, verified by a trace."""
     alone = [
@@ -173,7 +177,13 @@ def _largest(
     target = request.step.target
     if alone and target is not None and (batch_size is None or profile.history is None):
         progress("Verifying the largest batch ...")
-        tracer = partial(histories_of, target, selected=request.selected)
+        tracer = partial(
+            histories_of,
+            target,
+            selected=request.selected,
+            cache=request.cache,
+            progress=progress,
+        )
         return verified_batches(profile, alone, calibration(), tracer)
     return {
         placement: largest_batch(profile, placement.memory_budget, calibration())

@@ -45,6 +45,7 @@ class BreakEven:
     """Why the purchase cannot be paid on the first day, where the budget is below it."""
 
 
+RankedBy = Literal["cost", "training cost per million samples"]
 NEAR = 1.25
 """How much dearer than the best an option may be to be as good."""
 # Assumes: a quarter more is worth seeing, however little is certain.
@@ -75,6 +76,7 @@ class Plan:
     _ties: list[tuple[Option, ...]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
+    _ranked_by: list[RankedBy] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def frontier(self) -> tuple[Option, ...]:
@@ -82,15 +84,42 @@ class Plan:
         best = [option for option in self.options if option.on_frontier]
         return tuple(sorted(best, key=self._speed))
 
+    @property
+    def currency(self) -> tuple[str, float]:
+        """What the workload's amounts are in, and a unit of it in dollars."""
+        workload = self.workload
+        return ("USD", 1.0) if workload is None else (workload.currency, workload.usd_per_unit)
+
     def _speed(self, option: Option) -> tuple[float, float]:
         """By time, the cheaper of equals first."""
         usd, time_s = (_paid if self.ranked_by == "cost" else _per_sample)(option)
         return time_s, usd
 
     @property
-    def ranked_by(self) -> Literal["cost", "training cost per million samples"]:
+    def ranked_by(self) -> RankedBy:
         """What the order follows: the whole cost, or that of training a million samples."""
-        return "cost" if equal_work(self.options) else "training cost per million samples"
+        if not self._ranked_by:
+            whole = equal_work(self.options)
+            self._ranked_by.append("cost" if whole else "training cost per million samples")
+        return self._ranked_by[0]
+
+    @property
+    def hours_are_equal(self) -> bool | None:
+        """Of a length in hours: whether an hour counts the same on every machine, so that the
+        cheapest is best, or by the work done in it; None for other lengths."""
+        if self.workload is None or self.workload.length.training_s is None:
+            return None
+        return self.workload.length.is_equal_hours
+
+    @property
+    def best_otherwise(self) -> Option | None:
+        """Of a length in hours, the sound option that is likely to be best if they counted the
+        other way: by the work done in them, or as equal."""
+        whole = [option for option in self.options if option.sound and option.offer.gpu_share == 1]
+        if self.hours_are_equal is None:
+            return None
+        other = _per_sample if self.hours_are_equal else _whole
+        return min(whole, key=lambda option: _likely(option, other), default=None)
 
     @property
     def tie(self) -> tuple[int, ...]:
@@ -125,6 +154,23 @@ def equal_work(options: Sequence[Option]) -> bool:
     """Whether all options do the same work."""
     amounts = {round(option.work) for option in options if option.work}
     return len(amounts) <= 1
+
+
+def best_of_each_kind(options: Iterable[Option]) -> list[Option]:
+    """The first option of each provider, GPU and tenancy, in their order; every quote."""
+    kinds: set[tuple[str, str, str]] = set()
+    best = []
+    for option in options:
+        kind = kind_of(option)
+        if kind not in kinds or option.offer.quoted:
+            kinds.add(kind)
+            best.append(option)
+    return best
+
+
+def kind_of(option: Option) -> tuple[str, str, str]:
+    """What options have in common of which the best stands for all."""
+    return option.offer.provider, option.offer.gpu, option.tenancy
 
 
 def rank_options(options: Sequence[Option], today: str = "") -> tuple[Option, ...]:
@@ -174,10 +220,10 @@ def rank_options(options: Sequence[Option], today: str = "") -> tuple[Option, ..
 def _by_kind(options: Sequence[Option]) -> list[int]:
     """The places of options, those of a kind one after another: they share simulated runs."""
 
-    def kind(place: int) -> tuple[str, str, str, int, str]:
+    def kind(place: int) -> tuple[str, int, str, str, str]:
         option = options[place]
         offer = option.offer
-        return offer.provider, option.tenancy, offer.gpu, offer.gpus, offer.instance
+        return offer.gpu, offer.gpus, option.tenancy, offer.provider, offer.instance
 
     return sorted(range(len(options)), key=kind)
 
@@ -470,8 +516,8 @@ def _why_not_chosen(
     if not is_tied:
         return reasons
     advantage = advantage_of(chosen, option)
-    taken = f"; the choice is less trouble: {advantage}" if advantage else ""
-    return f"a tie, it cannot be told apart from the choice: {reasons}{taken}"
+    taken = f"; the choice was taken because {advantage}" if advantage else ""
+    return f"a tie, as good as the choice within the error: {reasons}{taken}"
 
 
 def _over_budget(option: Option) -> str:
@@ -543,11 +589,15 @@ def _unpriced(option: Option, chosen: Option | None) -> str:
 
 
 def tie_usd_per_hour(option: Option, chosen: Option | None) -> float | None:
-    """The hourly price at which training a sample costs as much as with the choice."""
-    usd = None if chosen is None else chosen.training_usd_per_million_samples
-    if usd is None or option.training_s_per_sample == float("inf"):
+    """The hourly price at which the work (a sample, or an hour where hours are equal) costs as
+    much as with the choice."""
+    if chosen is None or chosen.run is None or chosen.cost is None or option.run is None:
         return None
-    return usd / 1e6 / (option.training_s_per_sample / HOUR_S)
+    training_usd = float(chosen.likely_simulation.training_usd)
+    own_work, work = option.work or option.samples, chosen.work or chosen.samples
+    if not own_work or not work:
+        return None
+    return training_usd / work * own_work / (float(option.run.training_s) / HOUR_S)
 
 
 def _compared(
@@ -565,7 +615,7 @@ def _compared(
     if 0.95 < ratio < 1.05:
         pace = "takes as long"
     if own[0] < least[0]:
-        why = ": what waiting, preferences, trouble or things without a price are worth decides"
+        why = ", but waiting, preferences, interruptions and what has no price count as well"
         return f"costs ${least[0] - own[0]:,.2f} less{unit} and {pace}{'' if is_tied else why}"
     more = f"costs ${own[0] - least[0]:,.2f} more{unit}"
     if own[0] - least[0] < 0.005:

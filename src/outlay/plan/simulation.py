@@ -153,9 +153,17 @@ class SimulatedKind:
     def forecast(self, usd_per_hour: Number) -> Forecast:
         """The same in short."""
         slope = self.slope
-        if slope is None or isinstance(usd_per_hour, np.ndarray):
+        if slope is None:
             return forecast_of(self.at(usd_per_hour), self.limits)
-        means = slope.means.free
+        means = slope.means.free  # of all but the bills, which alone change with the price
+        if isinstance(usd_per_hour, np.ndarray):
+            usd = slope.free.usd + slope.usd * usd_per_hour
+            training_usd = slope.free.training_usd + slope.training_usd * usd_per_hour
+            return Forecast(
+                means=means.billed(mean(usd), mean(training_usd)),
+                within_budget=_chance(self.limits.budget_usd, usd),
+                meets_deadline=slope.meets_deadline,
+            )
         return Forecast(
             means=means.billed(
                 means.usd + slope.means.usd * usd_per_hour,

@@ -10,6 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+from outlay.currency import DOLLAR
+from outlay.errors import InputError
+from outlay.files import name_of
 from outlay.offers.price_book import PriceBook
 from outlay.plan.from_measurement import (
     evidence_for,
@@ -21,10 +24,11 @@ from outlay.plan.option import Option
 from outlay.plan.pipeline import plan_workload
 from outlay.plan.ranking import Plan
 from outlay.predict.evidence import NOTHING_LEARNED, Evidence, LearnedCalibration
-from outlay.workload.file import KIND, workload_of
+from outlay.progress import Progress, silent
+from outlay.workload.file import KIND, naming_line_of, workload_of
 from outlay.workload.toml import parse_table, read_text
 from outlay.workload.variation import Variation, variation_of, with_value
-from outlay.workload.workload import Length, Step
+from outlay.workload.workload import Length, Step, Workload
 
 CURVES = 8
 CostUnit = Literal["dollars", "dollars for training a million samples"]
@@ -33,8 +37,6 @@ PER_MILLION: CostUnit = "dollars for training a million samples"
 HALVINGS = 6
 """How often the interval in which a choice turns is halved before a straight line is drawn."""
 
-Progress = Callable[[str], None]
-"""Told what is being done, in words."""
 PlanAt = Callable[[Any], Plan]
 """The plan with a value in its place."""
 
@@ -79,6 +81,9 @@ class Curves:
     """The machines whose costs are worth a curve."""
     workload: str = "training run"
     """Its name."""
+    currency: str = DOLLAR
+    """What the file's amounts are in."""
+    usd_per_unit: float = 1.0
 
 
 def vary_workload(
@@ -90,66 +95,89 @@ def vary_workload(
     learned: LearnedCalibration = NOTHING_LEARNED,
     today: str = "",
     prices: PriceBook | None = None,
-    progress: Progress = lambda _: None,
+    progress: Progress = silent,
 ) -> Curves:
     """The plan of a workload file again and again with other values of one input.
 
     inputs: `sessions=1..12`, `data.size=1TB,2TB`: a key of the file and its values.
     length, measured, learned, today, prices: as of `load_workload` and `plan_workload`.
     """
-    table, text = _table(path, length)
+    table = _table(path, length)
     variation = variation_of(inputs)
+    _check_currency(variation, table, path)
     profile = cache(profile_for)  # one profile, one prediction of it
 
     @cache
     def evidence(step: Step) -> Evidence:
         return evidence_for(step, profile(step), learned, measured)
 
-    def plan_at(value: Any) -> Plan:
+    def workload_at(value: Any) -> Workload:
         changed = with_value(table, variation.path, value)
-        workload = workload_of(changed, text, str(path), path.parent)
-        step = workload.step
-        return plan_workload(
-            workload,
-            profile(step),
-            measured=measured,
-            evidence=evidence(step),
-            today=today,
-            prices=prices,
-        )
+        return workload_of(changed, "", f"{name_of(path)}, varied", path.parent)
 
+    def plan_at(value: Any) -> Plan:
+        workload = workload_at(value)
+        step = workload.step
+        with naming_line_of(path):
+            return plan_workload(
+                workload,
+                profile(step),
+                measured=measured,
+                evidence=evidence(step),
+                today=today,
+                prices=prices,
+            )
+
+    for value in variation.values:  # what is wrong is said before anything is planned
+        workload_at(value)
     curves = curves_of(variation, plan_at, progress=progress)
     return replace(curves, workload=str(table.get("name", curves.workload)))
 
 
-def _table(path: Path, length: Length | None) -> tuple[dict[str, Any], str]:
-    """The tables of a workload file and its text; of a measurement, those of its workload."""
+def _check_currency(variation: Variation, table: dict[str, Any], path: Path) -> None:
+    """Raise where amounts are in another currency than the file's."""
+    currency = str(table.get("currency", "USD")).upper()
+    if variation.currency not in ("", currency):
+        raise InputError(
+            f"--vary {variation.path} is in {variation.currency}, but {name_of(path)} counts in "
+            f"{currency}.",
+            fix=f"Give amounts in {currency}: --vary {variation.path}=50..100.",
+        )
+
+
+def _table(path: Path, length: Length | None) -> dict[str, Any]:
+    """The tables of a workload file; of a measurement, those of its workload."""
     workload = load_workload(path, length)
     if workload_from_measurement(path.absolute(), length) is None:
-        text = read_text(path, KIND)
-        return parse_table(text, str(path)), text
+        return parse_table(read_text(path, KIND), name_of(path))
     run = {
         "iterations": workload.length.iterations,
         "global_batch_size": workload.length.global_batch_size,
     }
     stated = {key: value for key, value in run.items() if value is not None}
-    return {"name": workload.name, "step": {"profile": workload.step.profile}, "length": stated}, ""
+    return {"name": workload.name, "step": {"profile": workload.step.profile}, "length": stated}
 
 
 def curves_of(
     variation: Variation,
     plan_at: PlanAt,
     *,
-    progress: Progress = lambda _: None,
+    progress: Progress = silent,
 ) -> Curves:
     """The plan at every value, the machines worth a curve, and where the choice turns."""
-    points, units = [], set()
-    for value, number in zip(variation.values, variation.numbers, strict=True):
-        progress(f"{variation.path} = {value} ...")
+    points, units, currencies = [], set(), set()
+    total = len(variation.values)
+    for place, value in enumerate(variation.values):
+        number = variation.numbers[place]
+        progress(f"{variation.path} = {value} ...", place, total)
         plan = plan_at(value)
         points.append(_point(value, number, plan))
         units.add(WHOLE if plan.ranked_by == "cost" else PER_MILLION)
+        currencies.add(plan.currency)
+    currency, rate = currencies.pop() if len(currencies) == 1 else (DOLLAR, 1.0)
     return Curves(
+        currency=currency,
+        usd_per_unit=rate,
         path=variation.path,
         unit=WHOLE if units == {WHOLE} else PER_MILLION,
         points=tuple(points),

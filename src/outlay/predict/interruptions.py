@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outlay.uncertainty import Number, Sampler
+from outlay.uncertainty import Number, Sampler, middle
 
 HOPELESS = 10.0
 """Interruptions expected in one stretch from which a run is said never to end (one try in e^10)."""
@@ -95,7 +95,7 @@ def _mean_lost_s(stretch_s: Number, rate_per_s: Number) -> Number:
 
 def is_hopeless(stretch_s: Number, restart_s: Number, rate_per_s: Number) -> bool:
     """Whether a stretch between two saves is so long that it hardly ever gets through."""
-    return float(np.median(rate_per_s * (stretch_s + restart_s))) > HOPELESS
+    return middle(rate_per_s * (stretch_s + restart_s)) > HOPELESS
 
 
 def optimal_interval_s(write_s: float, rate_per_s: float) -> float:

@@ -9,9 +9,13 @@ a microsecond before each. docs/models/time.md has the equations with their sour
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from outlay.caching import ById
 from outlay.predict.calibration import Calibration, ProductNumbers
@@ -29,8 +33,12 @@ from outlay.predict.kernels import (
     shapeless_kernels,
     stated_kernels,
 )
-from outlay.predict.roofline import RooflineGpu
+from outlay.predict.roofline import RooflineGpu, arithmetic_of, tensor_types
 from outlay.trace.profile import Kind, Op, Phase, Trace
+from outlay.uncertainty import Array
+
+Places = npt.NDArray[np.intp]
+"""Rows of a table."""
 
 # A step
 
@@ -63,30 +71,19 @@ def _device_time(
     trace: ById[Trace], of_gpu: ById[RooflineGpu], of_calibration: ById[Calibration]
 ) -> DeviceTime:
     gpu, calibration = of_gpu.value, of_calibration.value
-    kinds: dict[Kind, float] = {}
-    phases: dict[Phase, float] = {}
-    families: dict[str, float] = {}
-    arithmetic_s = 0.0
-    for kind, kernel, counts in _kernel_counts(trace, gpu.tensor_types):
-        once_s = kernel_time_s(kernel, gpu, calibration)
-        for phase, count in counts:
-            phases[phase] = phases.get(phase, 0.0) + count * once_s
-        time_s = sum(count for _, count in counts) * once_s
-        kinds[kind] = kinds.get(kind, 0.0) + time_s
-        family = kernel.family
-        if isinstance(kernel, Product):
-            arithmetic = gpu.arithmetic(kernel.precision)
-            family = product_family(kernel, arithmetic)
-            if _is_bound_by_arithmetic(kernel, gpu, arithmetic):
-                arithmetic_s += time_s
-        families[family] = families.get(family, 0.0) + time_s
+    table = _kernel_table(trace, frozenset(gpu.peak_flops_per_s), of_calibration)
+    once_s = table.times_s(gpu, calibration)
+    times_s = table.counts * once_s
+    bound = table.products.bound_by_arithmetic(gpu)
+    families = table.family.sums(times_s)
+    kinds = table.kind.sums(times_s)
     total_s = sum(kinds.values())
     kernel_errors = _kernel_errors(families, total_s, calibration)
     return DeviceTime(
         total_s=total_s,
         by_kind_s=dict(sorted(kinds.items(), key=lambda item: -item[1])),
-        by_phase_s=phases,
-        arithmetic_s=arithmetic_s,
+        by_phase_s=table.phase.sums(table.phase_counts * once_s[table.phase_kernels]),
+        arithmetic_s=sum(times_s[table.product_rows[bound]].tolist()),
         kernel_error=math.hypot(*kernel_errors.values()),
         kernel_errors=kernel_errors,
         unknown_s=sum(
@@ -95,6 +92,89 @@ def _device_time(
             if op.name in trace.value.unknown_ops
         ),
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Groups:
+    """To which of some groups each row belongs."""
+
+    names: tuple[str, ...]
+    """In the order they first come."""
+    places: Places
+
+    def sums(self, amounts: Array) -> dict[Any, float]:
+        """What each group adds up to, one row after another."""
+        totals = np.bincount(self.places, weights=amounts, minlength=len(self.names))
+        return dict(zip(self.names, totals.tolist(), strict=True))
+
+
+def _groups(names: Sequence[str]) -> _Groups:
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    return _Groups(tuple(places), np.asarray([places[name] for name in names], np.intp))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _KernelTable:
+    """Every kernel of a step once, in columns: on all GPUs with the same arithmetic."""
+
+    counts: Array
+    """How often each runs in a step."""
+    kind: _Groups
+    family: _Groups
+    phase: _Groups
+    phase_counts: Array
+    phase_kernels: Places
+    """A row for each kernel and phase: which kernel, and how often it runs there."""
+    products: _Products
+    product_rows: Places
+    passes: _Passes
+    pass_rows: Places
+    stated: tuple[tuple[int, Stated], ...]
+
+    def times_s(self, gpu: RooflineGpu, calibration: Calibration) -> Array:
+        """Seconds of each kernel once, with the pause before it."""
+        pause_s = calibration.number("kernel_pause_s")
+        times_s = np.empty(len(self.counts))
+        times_s[self.product_rows] = self.products.repeats * pause_s + self.products.times_s(gpu)
+        times_s[self.pass_rows] = self.passes.launches * pause_s + self.passes.times_s(
+            gpu, calibration
+        )
+        for row, kernel in self.stated:
+            times_s[row] = kernel_time_s(kernel, gpu, calibration)
+        return times_s
+
+
+@lru_cache(maxsize=64)
+def _kernel_table(
+    trace: ById[Trace], arithmetic: frozenset[str], of_calibration: ById[Calibration]
+) -> _KernelTable:
+    """The kernels of a step on GPUs that have these kinds of arithmetic."""
+    calibration = of_calibration.value
+    rows = _kernel_counts(trace, tensor_types(arithmetic))
+    kernels = [kernel for _, kernel, _ in rows]
+    products = [(row, one) for row, one in enumerate(kernels) if isinstance(one, Product)]
+    passes = [(row, one) for row, one in enumerate(kernels) if isinstance(one, Pass)]
+    in_phases = [(row, *phase) for row, (_, _, phases) in enumerate(rows) for phase in phases]
+    return _KernelTable(
+        counts=np.asarray([sum(count for _, count in phases) for _, _, phases in rows], float),
+        kind=_groups([kind for kind, _, _ in rows]),
+        family=_groups([_family(kernel, arithmetic) for kernel in kernels]),
+        phase=_groups([phase for _, phase, _ in in_phases]),
+        phase_counts=np.asarray([count for _, _, count in in_phases], float),
+        phase_kernels=np.asarray([row for row, _, _ in in_phases], np.intp),
+        products=_products([one for _, one in products], arithmetic, calibration),
+        product_rows=np.asarray([row for row, _ in products], np.intp),
+        passes=_passes([one for _, one in passes], calibration),
+        pass_rows=np.asarray([row for row, _ in passes], np.intp),
+        stated=tuple((row, one) for row, one in enumerate(kernels) if isinstance(one, Stated)),
+    )
+
+
+def _family(kernel: Kernel, arithmetic: frozenset[str]) -> str:
+    """The calibration row that a kernel's error is of."""
+    if isinstance(kernel, Product):
+        return product_family(kernel, arithmetic_of(kernel.precision, arithmetic))
+    return kernel.family
 
 
 @lru_cache(maxsize=64)
@@ -108,12 +188,6 @@ def _kernel_counts(
             phases = counts.setdefault((op.kind, kernel), {})
             phases[op.phase] = phases.get(op.phase, 0.0) + op.count
     return tuple((kind, kernel, tuple(phases.items())) for (kind, kernel), phases in counts.items())
-
-
-def _is_bound_by_arithmetic(kernel: Product, gpu: RooflineGpu, arithmetic: str) -> bool:
-    """By the roofline: whether its arithmetic takes longer than its bytes."""
-    needed_s = kernel.flops / gpu.peak_flops_per_s[arithmetic]
-    return needed_s > kernel.repeats * kernel.moved_bytes / gpu.bytes_per_s
 
 
 def _kernel_errors(
@@ -195,8 +269,8 @@ def stated_time_s(kernel: Stated, gpu: RooflineGpu) -> float:
 # GPUs whose multiprocessors do less in a cycle: those are easier to feed.
 
 
-_SPLITS = (1, 2, 4, 8, 16, 32)
-_UNSPLIT = (1,)
+_SPLITS = np.asarray([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
+_UNSPLIT = _SPLITS[:1]
 _SHORTEST_K = 64
 """A part of k is no shorter than this."""
 _PARTIAL_BYTES = 4
@@ -211,16 +285,22 @@ HIGHEST_SHARE = 0.97
 """Of the peak: what is easier to feed than the reference GPU reaches no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    m: int
-    n: int
-    operands: float
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tiles:
+    """The tiles that libraries have: fewer for plain fp32, and for batches of it before Hopper.
+
+    Source: names of the kernels in NeuSight's measurements on P4, P100, T4, V100 and A100.
+    """
+
+    m: Array
+    n: Array
+    operands: Array
     """Rows and columns fetched for one multiply-add, beyond those of the largest tiles."""
 
 
-def _tiles(*sizes: tuple[int, int]) -> tuple[_Tile, ...]:
-    return tuple(_Tile(m, n, max(1 / m + 1 / n - 1 / 64, 0.0)) for m, n in sizes)
+def _tiles(*sizes: tuple[int, int]) -> _Tiles:
+    m, n = np.asarray(sizes, float).T
+    return _Tiles(m, n, np.maximum(1 / m + 1 / n - 1 / 64, 0.0))
 
 
 _SMALL = ((64, 64), (64, 32), (32, 64), (32, 32))
@@ -231,76 +311,162 @@ _BATCHED_TILES = _tiles((128, 128), (64, 128))
 
 def product_time_s(kernel: Product, gpu: RooflineGpu, calibration: Calibration) -> float:
     """Seconds of one product on one GPU."""
-    arithmetic = gpu.arithmetic(kernel.precision)
+    products = _products([kernel], frozenset(gpu.peak_flops_per_s), calibration)
+    return float(products.times_s(gpu)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """What products have in common that are computed and loaded alike."""
+
+    arithmetic: str
+    numbers: ProductNumbers
+    lightness: float
+    """How much more of the peak is reached where multiprocessors do less in a cycle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Products:
+    """Products in columns; `way` is the place of a row among `ways`."""
+
+    m: Array
+    n: Array
+    k: Array
+    batch: Array
+    repeats: Array
+    moved_bytes: Array
+    flops: Array
+    ways: tuple[_Way, ...]
+    way: Places
+    tensor: Places
+    """The rows by the tiles that libraries have for them: of tensor cores and fp64 ..."""
+    plain: Places
+    """... of plain fp32 ..."""
+    batched: Places
+    """... and of batches of it."""
+
+    def times_s(self, gpu: RooflineGpu) -> Array:
+        """Seconds of each on one GPU, with the fastest tile and split."""
+        best_s = np.empty(len(self.m))
+        batched = _BATCHED_TILES if gpu.has_few_batched_tiles else _PLAIN_TILES
+        for rows, tiles in (
+            (self.tensor, _TENSOR_TILES),
+            (self.plain, _PLAIN_TILES),
+            (self.batched, batched),
+        ):
+            if len(rows):
+                best_s[rows] = self._fastest_s(rows, tiles, gpu)
+        start_s = np.asarray([way.numbers.start_s for way in self.ways])[self.way]
+        return self.repeats * (start_s + best_s)
+
+    def _fastest_s(self, rows: Places, tiles: _Tiles, gpu: RooflineGpu) -> Array:
+        """Seconds of some rows: the least over tiles (second axis) and splits (third)."""
+        way = self.way[rows]
+        m, n, k, batch = (column[rows, None] for column in (self.m, self.n, self.k, self.batch))
+
+        def of_way(amounts: Sequence[float]) -> Array:
+            return np.asarray(amounts)[way, None]
+
+        numbers = [way.numbers for way in self.ways]
+        flops_per_s = of_way([_reached_flops_per_s(way, gpu) for way in self.ways])
+        sustained = of_way([gpu.sustained_flops_per_s[way.arithmetic] for way in self.ways])
+        bytes_per_s = of_way([gpu.bytes_per_s * one.memory_share for one in numbers])
+        memory_s = self.moved_bytes[rows, None] / bytes_per_s
+        multiprocessors = gpu.multiprocessors
+        tile_count = batch * np.ceil(m / tiles.m) * np.ceil(n / tiles.n)
+        narrow = of_way([one.narrow for one in numbers])
+        flops = 2 * tiles.m * tiles.n * (1 + narrow * tiles.operands)
+        least_s = np.maximum(tile_count * k * flops / sustained, memory_s)[..., None]
+        wave_s = (flops * multiprocessors / flops_per_s)[..., None]
+        splits = _UNSPLIT if gpu.is_before_volta else _SPLITS
+        depth = k[..., None] / splits
+        if gpu.is_before_volta:
+            depth = depth * _span_slowdown(depth, (m + n)[..., None], tiles, multiprocessors)
+        parts = tile_count[..., None] * splits
+        lead = of_way([one.lead for one in numbers])[..., None]
+        waves = np.ceil(parts / multiprocessors)
+        time_s = np.maximum(waves * (depth + lead) * wave_s, least_s)
+        partial_bytes = _PARTIAL_BYTES * (splits[1:] + 1) * (batch * m * n)[..., None]
+        time_s[..., 1:] += _SPLIT_SUM_START_S + partial_bytes / bytes_per_s[..., None]
+        enough = (parts >= 4 * multiprocessors) | (k[..., None] < _SHORTEST_K * splits)
+        time_s[..., 1:][enough[..., :-1]] = math.inf  # more parts would only cost
+        is_wide = ((tiles.m >= 2 * m) & (tiles.m > _NARROWEST)) | (
+            (tiles.n >= 2 * n) & (tiles.n > _NARROWEST)
+        )
+        is_wide[:, -1] = False
+        time_s[is_wide] = math.inf  # half of it would be empty
+        fastest_s: Array = time_s.min(axis=(1, 2))
+        return fastest_s
+
+    def bound_by_arithmetic(self, gpu: RooflineGpu) -> npt.NDArray[np.bool_]:
+        """By the roofline: whose arithmetic takes longer than its bytes."""
+        peaks = np.asarray([gpu.peak_flops_per_s[way.arithmetic] for way in self.ways])
+        bound: npt.NDArray[np.bool_] = (
+            self.flops / peaks[self.way] > self.repeats * self.moved_bytes / gpu.bytes_per_s
+        )
+        return bound
+
+
+def _products(
+    kernels: Sequence[Product], arithmetic: frozenset[str], calibration: Calibration
+) -> _Products:
+    """Products in columns, as GPUs with these kinds of arithmetic compute them."""
+    kinds = [arithmetic_of(kernel.precision, arithmetic) for kernel in kernels]
+    ways: dict[_Way, int] = {}
+    way = [
+        ways.setdefault(_way(kernel, kind, calibration), len(ways))
+        for kernel, kind in zip(kernels, kinds, strict=True)
+    ]
+    tiles = [
+        "tensor" if kind != "fp32" else "batched" if kernel.batch > 1 else "plain"
+        for kernel, kind in zip(kernels, kinds, strict=True)
+    ]
+
+    def rows_of(name: str) -> Places:
+        return np.asarray([row for row, its in enumerate(tiles) if its == name], np.intp)
+
+    columns = ("m", "n", "k", "batch", "repeats", "moved_bytes", "flops")
+    return _Products(
+        **{name: np.asarray([getattr(one, name) for one in kernels], float) for name in columns},
+        ways=tuple(ways),
+        way=np.asarray(way, np.intp),
+        tensor=rows_of("tensor"),
+        plain=rows_of("plain"),
+        batched=rows_of("batched"),
+    )
+
+
+def _way(kernel: Product, arithmetic: str, calibration: Calibration) -> _Way:
     family = product_family(kernel, arithmetic)
     numbers = calibration.of_product(
         family, _without_loading(family), f"gemm_{_arithmetic_class(arithmetic)}"
     )
-    share = _peak_share(numbers.share, kernel, gpu, arithmetic, calibration)
-    best_s = _fastest_s(kernel, gpu, arithmetic, share, numbers)
-    return kernel.repeats * (numbers.start_s + best_s)
+    exponent = calibration.number(f"lightness_{_lightness_row(kernel, arithmetic)}")
+    if family.endswith(("_odd", "_single")):
+        exponent = 1.0  # held up by loading, whatever the arithmetic could do
+    return _Way(arithmetic, numbers, exponent)
 
 
-def _fastest_s(
-    kernel: Product, gpu: RooflineGpu, arithmetic: str, share: float, numbers: ProductNumbers
-) -> float:
-    """Seconds with the fastest tile and split."""
-    multiprocessors, is_old = gpu.multiprocessors, gpu.is_before_volta
-    flops_per_s = gpu.peak_flops_per_s[arithmetic] * share
-    sustained = gpu.sustained_flops_per_s[arithmetic]
-    bytes_per_s = gpu.bytes_per_s * numbers.memory_share
-    tile_sizes = _tiles_for(kernel, gpu, arithmetic)
-    splits = _UNSPLIT if is_old else _SPLITS
-    m, n, k, batch = kernel.m, kernel.n, kernel.k, kernel.batch
-    narrow, lead = numbers.narrow, numbers.lead
-    memory_s = kernel.moved_bytes / bytes_per_s
-    results = batch * m * n
-    best_s = math.inf
-    for tile in tile_sizes:
-        is_wide = (tile.m >= 2 * m and tile.m > _NARROWEST) or (
-            tile.n >= 2 * n and tile.n > _NARROWEST
-        )
-        if is_wide and tile is not tile_sizes[-1]:
-            continue  # half of it would be empty
-        tiles = batch * math.ceil(m / tile.m) * math.ceil(n / tile.n)
-        flops = 2 * tile.m * tile.n * (1 + narrow * tile.operands)
-        least_s = max(tiles * k * flops / sustained, memory_s)
-        wave_s = flops * multiprocessors / flops_per_s
-        for split in splits:
-            depth = k / split
-            if is_old:
-                depth = depth * _span_slowdown(depth, m + n, tile, multiprocessors)
-            waves = math.ceil(tiles * split / multiprocessors)
-            time_s = max(waves * (depth + lead) * wave_s, least_s)
-            if split > 1:
-                partial_bytes = _PARTIAL_BYTES * (split + 1) * results
-                time_s += _SPLIT_SUM_START_S + partial_bytes / bytes_per_s
-            best_s = min(best_s, time_s)
-            if tiles * split >= 4 * multiprocessors or k < _SHORTEST_K * split:
-                break  # more parts would only cost
-    return best_s
+def _reached_flops_per_s(way: _Way, gpu: RooflineGpu) -> float:
+    """The peak times the share reached: more where a multiprocessor does less in a cycle."""
+    share = way.numbers.share
+    reached = share * math.pow(gpu.flops_per_cycle_ratio[way.arithmetic], -way.lightness)
+    return gpu.peak_flops_per_s[way.arithmetic] * min(reached, max(HIGHEST_SHARE, share))
 
 
-def _span_slowdown(k: float, rows: float, tile: _Tile, multiprocessors: int) -> float:
+def _span_slowdown(k: Array, rows: Array, tiles: _Tiles, multiprocessors: int) -> Array:
     """How much slower where the rows in flight span more than addresses are kept at hand for.
 
     Seen on P4 and P100 in NeuSight's measurements of fp32 products.
     """
-    resident = max(1, min(8, 2 * 128 * 128 // (tile.m * tile.n)))
-    in_flight = 2 * math.sqrt(multiprocessors * resident * tile.m * tile.n)
-    span_bytes = 4 * k * math.sqrt(min(rows, in_flight) * rows)
-    fetched = 1 / tile.m + 1 / tile.n
-    return 1 + _SPAN_COST * fetched * max(0.0, 1 - _SPAN_BYTES / max(span_bytes, 1.0))
-
-
-def _tiles_for(kernel: Product, gpu: RooflineGpu, arithmetic: str) -> tuple[_Tile, ...]:
-    """The tiles that libraries have: fewer for plain fp32, and for batches of it before Hopper.
-
-    Source: names of the kernels in NeuSight's measurements on P4, P100, T4, V100 and A100.
-    """
-    if arithmetic != "fp32":
-        return _TENSOR_TILES
-    return _BATCHED_TILES if kernel.batch > 1 and gpu.has_few_batched_tiles else _PLAIN_TILES
+    m, n = tiles.m[:, None], tiles.n[:, None]
+    resident = np.clip(2 * 128 * 128 // (m * n), 1, 8)
+    in_flight = 2 * np.sqrt(multiprocessors * resident * m * n)
+    span_bytes = 4 * k * np.sqrt(np.minimum(rows, in_flight) * rows)
+    fetched = 1 / m + 1 / n
+    beyond = np.maximum(0.0, 1 - _SPAN_BYTES / np.maximum(span_bytes, 1.0))
+    slowdown: Array = 1 + _SPAN_COST * fetched * beyond
+    return slowdown
 
 
 def product_family(kernel: Product, arithmetic: str) -> str:
@@ -330,17 +496,6 @@ def _arithmetic_class(arithmetic: str) -> str:
     return "tf32" if arithmetic == "tf32" else "fp32"
 
 
-def _peak_share(
-    share: float, kernel: Product, gpu: RooflineGpu, arithmetic: str, calibration: Calibration
-) -> float:
-    """The share of the peak reached here: more where a multiprocessor does less in a cycle."""
-    exponent = calibration.number(f"lightness_{_lightness_row(kernel, arithmetic)}")
-    if product_family(kernel, arithmetic).endswith(("_odd", "_single")):
-        exponent = 1.0  # held up by loading, whatever the arithmetic could do
-    reached = share * math.pow(gpu.flops_per_cycle_ratio[arithmetic], -exponent)
-    return min(reached, max(HIGHEST_SHARE, share))
-
-
 def _lightness_row(kernel: Product, arithmetic: str) -> str:
     """The kind of product that a calibration row of lightness is of."""
     if arithmetic in ("fp32", "fp64"):
@@ -361,21 +516,61 @@ def _lightness_row(kernel: Product, arithmetic: str) -> str:
 
 def pass_time_s(kernel: Pass, gpu: RooflineGpu, calibration: Calibration) -> float:
     """Seconds of one pass on one GPU."""
-    numbers = calibration.of_pass(kernel.family)
-    bytes_per_s = gpu.bytes_per_s * numbers.share
-    if kernel.moved_bytes < calibration.number("cache_fill") * gpu.cache_bytes:
-        bytes_per_s *= calibration.number("cache_gain")
-    memory_s = kernel.moved_bytes / bytes_per_s
-    cycles = kernel.elements * numbers.cycles
-    serial_s = 0.0
-    if kernel.thread_blocks != math.inf:
-        cycles += kernel.thread_blocks * numbers.unit_cycles
-        serial_s = kernel.elements / max(kernel.thread_blocks, 1.0) * numbers.serial_cycles
-        serial_s /= gpu.clock_hz
-    work_s = cycles / gpu.cycles_per_s
-    start_s = kernel.launches * numbers.start_s
-    longest_s = max(memory_s, work_s, serial_s)
-    if longest_s <= 0:
-        return start_s
-    powers = (memory_s / longest_s) ** 4 + (work_s / longest_s) ** 4 + (serial_s / longest_s) ** 4
-    return start_s + longest_s * math.sqrt(math.sqrt(powers))
+    return float(_passes([kernel], calibration).times_s(gpu, calibration)[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Passes:
+    """Passes in columns."""
+
+    moved_bytes: Array
+    launches: Array
+    start_s: Array
+    share: Array
+    """Of the bandwidth."""
+    cycles: Array
+    """Of all elements and blocks."""
+    serial_cycles: Array
+    """Of the elements of a block, one after another."""
+
+    def times_s(self, gpu: RooflineGpu, calibration: Calibration) -> Array:
+        """Seconds of each on one GPU."""
+        bytes_per_s = gpu.bytes_per_s * self.share
+        in_cache = self.moved_bytes < calibration.number("cache_fill") * gpu.cache_bytes
+        bytes_per_s[in_cache] *= calibration.number("cache_gain")
+        memory_s = self.moved_bytes / bytes_per_s
+        work_s = self.cycles / gpu.cycles_per_s
+        serial_s = self.serial_cycles / gpu.clock_hz
+        longest_s = np.maximum(np.maximum(memory_s, work_s), serial_s)
+        longest_s[longest_s <= 0] = 1.0  # nothing to do beside its start
+        powers = [
+            (memory / longest) ** 4 + (work / longest) ** 4 + (serial / longest) ** 4
+            for memory, work, serial, longest in zip(
+                *(times.tolist() for times in (memory_s, work_s, serial_s, longest_s)), strict=True
+            )
+        ]
+        busy_s = longest_s * np.sqrt(np.sqrt(np.asarray(powers)))
+        times_s: Array = self.launches * self.start_s + busy_s
+        return times_s
+
+
+def _passes(kernels: Sequence[Pass], calibration: Calibration) -> _Passes:
+    """Passes in columns, with the numbers of their families."""
+    numbers = [calibration.of_pass(kernel.family) for kernel in kernels]
+    blocks = np.asarray([kernel.thread_blocks for kernel in kernels], float)
+    elements = np.asarray([kernel.elements for kernel in kernels], float)
+    fixed = blocks != math.inf  # where the operator fixes the blocks that share the elements
+    unit_cycles = np.asarray([one.unit_cycles for one in numbers], float)
+    serial_cycles = np.asarray([one.serial_cycles for one in numbers], float)
+    cycles = elements * np.asarray([one.cycles for one in numbers], float)
+    cycles[fixed] += blocks[fixed] * unit_cycles[fixed]
+    serial = np.zeros(len(kernels))
+    serial[fixed] = elements[fixed] / np.maximum(blocks[fixed], 1.0) * serial_cycles[fixed]
+    return _Passes(
+        moved_bytes=np.asarray([kernel.moved_bytes for kernel in kernels], float),
+        launches=np.asarray([kernel.launches for kernel in kernels], float),
+        start_s=np.asarray([one.start_s for one in numbers], float),
+        share=np.asarray([one.share for one in numbers], float),
+        cycles=cycles,
+        serial_cycles=serial,
+    )

@@ -134,6 +134,15 @@ def memory_need(
     return within_available(need) if fits else need
 
 
+def fits_budget(
+    profile: Profile, batch_size: int, budget: MemoryBudget, calibration: Calibration
+) -> bool:
+    """Whether a step fits, as `memory_need` says, without working out how much it takes."""
+    return _fits(profile, batch_size, budget, calibration) or _has_plenty(
+        profile, batch_size, budget, calibration
+    )
+
+
 def within_available(need: MemoryNeed) -> MemoryNeed:
     """The need of a step that fits: the allocator gives back what it kept before it runs out."""
     return replace(
@@ -190,9 +199,27 @@ def _unlimited_need(
 def _allocator_use(profile: Profile, batch_size: int, budget: MemoryBudget) -> AllocatorUse | None:
     """What the allocator holds: from the profile's table, or simulated where that has a gap."""
     if profile.history is None or _is_in_table(profile, batch_size, budget):
-        return profile.allocator_use_at(batch_size)
+        return _table_use(profile, batch_size, budget)
     return allocator.peak_use(
         profile.history, batch_size, budget.traits, expandable_segments=budget.expandable_segments
+    )
+
+
+def _table_use(profile: Profile, batch_size: int, budget: MemoryBudget) -> AllocatorUse | None:
+    """What the table says, which is of the reference GPU.
+
+    Where it stands for every GPU, in proportion to the bytes that live at the peak on this one,
+    which may take other workspaces.
+    """
+    use = profile.allocator_use_at(batch_size)
+    if use is None or profile.history is None or not profile.table_suffices:
+        return use
+    live_bytes = allocator.live_peak_bytes(profile.history, batch_size, budget.traits)
+    more = live_bytes / allocator.live_peak_bytes(profile.history, batch_size)
+    return AllocatorUse(
+        allocated_bytes=use.allocated_bytes * more,
+        reserved_bytes=use.reserved_bytes * more,
+        needed_bytes=None if use.needed_bytes is None else use.needed_bytes * more,
     )
 
 
@@ -201,6 +228,8 @@ def _is_in_table(profile: Profile, batch_size: int, budget: MemoryBudget) -> boo
 
     It is of the reference GPU; a long history is read off it for every GPU.
     """
+    if profile.table_suffices:
+        return True
     if profile.history is None or len(profile.history.events) <= _LONG_HISTORY:
         return batch_size in profile.allocator_use and budget == _reference(budget)
     return bool(profile.allocator_use) and min(profile.allocator_use) <= batch_size <= max(
@@ -238,7 +267,7 @@ def _fits(
             budget.traits,
             expandable_segments=budget.expandable_segments,
         )
-    use = profile.allocator_use_at(batch_size)
+    use = _table_use(profile, batch_size, budget)
     if use is not None and use.needed_bytes is not None:
         return use.needed_bytes <= limit
     allocated, reserved = _unlimited_need(profile, batch_size, budget, calibration)

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
+from outlay.caching import ById
 from outlay.predict.calibration import Calibration
 from outlay.predict.correct import correction_at
 from outlay.predict.evidence import is_checked
 from outlay.predict.kernel_time import device_time
 from outlay.predict.memory import (
     COARSE,
+    MemoryBudget,
     MemoryNeed,
     largest_that_fits,
     safe_bytes,
@@ -26,6 +29,7 @@ from outlay.predict.network import CASES, Case, Fabric, fabric_of
 from outlay.predict.parallel_memory import bytes_spared_per_gpu
 from outlay.predict.parallel_time import (
     ParallelStepTime,
+    Site,
     attention_heads,
     block_width,
     communication_load,
@@ -33,7 +37,7 @@ from outlay.predict.parallel_time import (
     phase_times,
     tensor_shard,
 )
-from outlay.predict.roofline import ideal_time_s, roofline_of, trace_at
+from outlay.predict.roofline import flops_of, ideal_time_s, roofline_of, trace_at
 from outlay.predict.step import (
     DEFAULT_CONDITIONS,
     Conditions,
@@ -368,7 +372,7 @@ def parallel_step(
         bound="network"
         if likely.exchange_s > max(likely.compute_s, arrival.likely)
         else predicted_bottleneck(device, device_s, host_s, arrival.likely),
-        flops=micro_batches * trace.flops / stages,
+        flops=micro_batches * flops_of(trace) / stages,
         ideal_s=micro_batches * ideal_time_s(trace, placement.gpu) / stages / placement.gpu_share,
         parameters=profile.parameters,
         gradient_bytes=load.gradient_bytes,
@@ -423,9 +427,31 @@ def parallel_memory_need(
 
     Alone it is as the profile's table has it, which is of the reference GPU.
     """
-    saved = bytes_spared_per_gpu(profile, batch_size, strategy, placement.site, passes=passes)
+    return _memory_need(
+        ById(profile),
+        batch_size,
+        strategy,
+        placement.site,
+        placement.memory_budget,
+        ById(calibration),
+        passes,
+    )
+
+
+@lru_cache(maxsize=16_384)
+def _memory_need(
+    of_profile: ById[Profile],
+    batch_size: int,
+    strategy: Strategy,
+    site: Site,
+    budget: MemoryBudget,
+    of_calibration: ById[Calibration],
+    passes: int,
+) -> MemoryNeed:
+    """The same by what it depends on, worked out once: links and CPU threads change nothing."""
+    profile, calibration = of_profile.value, of_calibration.value
+    saved = bytes_spared_per_gpu(profile, batch_size, strategy, site, passes=passes)
     alone = table_need(profile, batch_size, calibration)
-    budget = placement.memory_budget
     need = MemoryNeed(
         allocated_bytes=_less(alone.allocated_bytes, saved),
         reserved_bytes=_less(alone.reserved_bytes, saved),
@@ -449,8 +475,21 @@ def largest_parallel_batch(
 ) -> int:
     """The largest batch of one pass that fits by a strategy, 0 where not even one sample does."""
 
+    return _largest_batch(
+        ById(profile), strategy, placement.site, placement.memory_budget, ById(calibration)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _largest_batch(
+    profile: ById[Profile],
+    strategy: Strategy,
+    site: Site,
+    budget: MemoryBudget,
+    calibration: ById[Calibration],
+) -> int:
     def fits(size: int) -> bool:
-        return parallel_memory_need(profile, size, strategy, placement, calibration).fits
+        return _memory_need(profile, size, strategy, site, budget, calibration, 1).fits
 
     return largest_that_fits(fits, 0, 1, COARSE)
 

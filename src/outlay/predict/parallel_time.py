@@ -373,9 +373,14 @@ def block_width(profile: Profile) -> int:
 
 def attention_heads(profile: Profile) -> int | None:
     """Heads of the attention, or None where no fused attention was traced."""
+    return _attention_heads(ById(profile))
+
+
+@lru_cache(maxsize=64)
+def _attention_heads(profile: ById[Profile]) -> int | None:
     heads = [
         round(value_at(op.shapes[0][1], 1))
-        for op in profile.ops
+        for op in profile.value.ops
         if op.kind == "attention" and op.shapes and len(op.shapes[0]) == 4
     ]
     return math.gcd(*heads) if heads else None

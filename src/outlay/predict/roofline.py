@@ -63,7 +63,7 @@ class RooflineGpu:
     @property
     def tensor_types(self) -> frozenset[str]:
         """The types that its tensor cores take."""
-        return frozenset(kind for kind in _TENSOR if kind in self.peak_flops_per_s)
+        return tensor_types(self.peak_flops_per_s)
 
     @property
     def cycles_per_s(self) -> float:
@@ -72,7 +72,12 @@ class RooflineGpu:
 
     def arithmetic(self, precision: Precision) -> str:
         """What it computes with: `tensor` types where it has them, otherwise fp32."""
-        return _arithmetic(precision, self.peak_flops_per_s)
+        return arithmetic_of(precision, self.peak_flops_per_s)
+
+
+def tensor_types(kinds: Container[str]) -> frozenset[str]:
+    """The types that tensor cores take, of the kinds of arithmetic there are."""
+    return frozenset(kind for kind in _TENSOR if kind in kinds)
 
 
 def roofline_of(gpu: Gpu, calibration: Calibration) -> RooflineGpu:
@@ -115,7 +120,8 @@ def _peaks(gpu: Gpu) -> dict[str, float]:
     return {kind: gpu.peak_flops_per_s[kind] for kind in kinds if kind in gpu.peak_flops_per_s}
 
 
-def _arithmetic(precision: Precision, kinds: Container[str]) -> str:
+def arithmetic_of(precision: Precision, kinds: Container[str]) -> str:
+    """What a GPU with these kinds computes with: `tensor` types where it has them, or fp32."""
     return precision if precision not in ("int", "fp32") and precision in kinds else "fp32"
 
 
@@ -230,10 +236,26 @@ def _with_precision(op: Op, precision: Precision) -> Op:
 
 def ideal_time_s(trace: Trace, gpu: Gpu) -> float:
     """The time of a step's FLOPs at the dense peaks of the arithmetic it runs in."""
-    peaks = _peaks(gpu)
-    flops: dict[str, float] = {}
-    for op in trace.ops:
-        if op.flops:
-            kind = _arithmetic(op.precision, peaks)
-            flops[kind] = flops.get(kind, 0.0) + op.count * op.flops
+    flops = _flops_by_arithmetic(ById(trace), frozenset(_peaks(gpu)))
     return sum(amount / gpu.peak(kind) for kind, amount in flops.items())
+
+
+@lru_cache(maxsize=1024)
+def _flops_by_arithmetic(trace: ById[Trace], kinds: frozenset[str]) -> Mapping[str, float]:
+    """What a GPU with these kinds of arithmetic computes in each; added up once."""
+    flops: dict[str, float] = {}
+    for op in trace.value.ops:
+        if op.flops:
+            kind = arithmetic_of(op.precision, kinds)
+            flops[kind] = flops.get(kind, 0.0) + op.count * op.flops
+    return flops
+
+
+def flops_of(trace: Trace) -> float:
+    """FLOPs of one step, added up once."""
+    return _flops_of(ById(trace))
+
+
+@lru_cache(maxsize=1024)
+def _flops_of(trace: ById[Trace]) -> float:
+    return trace.value.flops

@@ -23,7 +23,7 @@ from outlay.predict.interruptions import (
     optimal_interval_s,
 )
 from outlay.predict.step import StepPrediction
-from outlay.uncertainty import LIKELY, Number, Sampler, Uncertain, is_nonzero
+from outlay.uncertainty import LIKELY, Number, Sampler, Uncertain, is_nonzero, middle
 from outlay.units import HOUR_S, MONTH_S, WEEK_S
 from outlay.workload.workload import Cadence, Checkpoint, Dataset, Pause, Usage, Workload
 
@@ -319,13 +319,13 @@ def _interruption_overhead(
     if np.max(work.rate_per_s) <= 0:
         return NO_INTERRUPTIONS
     stretch_s = np.minimum(work.interval_s + work.write_s, work.total_s)
-    if workload.checkpoint.on_notice and overheads.notice_s >= np.median(work.write_s):
+    if workload.checkpoint.on_notice and overheads.notice_s >= middle(work.write_s):
         stretch_s = np.minimum(stretch_s, _WARNED_S)
     rate_per_s = np.maximum(work.rate_per_s, _RAREST_PER_S)
     if _is_single(rate_per_s) and is_hopeless(stretch_s, start.session_s, rate_per_s):
         raise NeverEnds(
-            f"would hardly ever finish: interrupted every {1 / np.median(rate_per_s) / HOUR_S:,.1f}"
-            f" h, saved every {np.median(stretch_s) / HOUR_S:,.1f} h"
+            f"would hardly ever finish: interrupted every {1 / middle(rate_per_s) / HOUR_S:,.1f}"
+            f" h, saved every {middle(stretch_s) / HOUR_S:,.1f} h"
         )
     return interruption_overhead(work.total_s, stretch_s, start.session_s, rate_per_s, sampler)
 

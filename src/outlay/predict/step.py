@@ -43,6 +43,7 @@ from outlay.predict.memory import (
 from outlay.predict.network import UNKNOWN_WIRING, Wiring
 from outlay.predict.parallel_time import Site, communication_load
 from outlay.predict.roofline import (
+    flops_of,
     ideal_time_s,
     power_limit_error,
     power_limit_speed,
@@ -242,7 +243,7 @@ def predict_step(
         input_s=arrival.likely,
         exchange_s=Estimate.exactly(0.0),
         bound=predicted_bottleneck(device, device_s, host_s, arrival.likely),
-        flops=trace.flops,
+        flops=flops_of(trace),
         ideal_s=ideal_time_s(trace, placement.gpu) / placement.gpu_share,
         parameters=profile.parameters,
         gradient_bytes=communication_load(profile, samples).gradient_bytes,

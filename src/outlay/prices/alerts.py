@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outlay.errors import ExtraMissing, InputError, ProviderError
-from outlay.files import data_folder, write_whole
+from outlay.errors import ExtraMissing, InputError, ProviderError, pip_command
+from outlay.files import data_folder, make_folder, write_whole
 from outlay.offers.catalog import OfferFilter, search
 from outlay.offers.offer import Offer, Tenancy
 from outlay.offers.price_book import PriceBook
@@ -113,7 +113,7 @@ def sent_alerts(path: Path | None = None) -> SentAlerts:
 def keep_sent_alerts(sent: SentAlerts, path: Path | None = None) -> None:
     """Keep what was sent."""
     path = path or _sent_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_whole(path, json.dumps(sent.figures, indent=1).encode())
 
 
@@ -160,7 +160,7 @@ def _apprise() -> Apprise:
         try:
             from apprise import Apprise
         except ImportError:
-            raise ExtraMissing('Messages need apprise: pip install "outlay[notify]".') from None
+            raise ExtraMissing(f"Messages need apprise: {pip_command('notify')}.") from None
         apprise = Apprise()
         apprise.add("json://localhost")  # it loads them when the first address is added
         apprise.clear()

@@ -83,8 +83,12 @@ def price_list(
     )
 
 
+MOST_GPUS = 1024.0
+"""In one machine; a row with more is damaged."""
+
+
 def _has_gpus(listing: Listing) -> bool:
-    return bool(listing.gpu) and 0 < listing.gpus < math.inf
+    return bool(listing.gpu) and 0 < listing.gpus <= MOST_GPUS
 
 
 def _order(offer: Offer) -> tuple[str, str]:
@@ -230,6 +234,18 @@ def _meanings(provider: str, spelling: str, instance: str) -> tuple[str, ...]:
     fits = [(_fit(row, instance), row["gpu"]) for row in rows]
     best = max((fit for fit, _ in fits), default=-1)
     return tuple(dict.fromkeys(gpu for fit, gpu in fits if fit == best))
+
+
+def spelling_of(provider: str, gpu: str, instance: str = "") -> str | None:
+    """How a provider spells one of our names, of several the one that fits the instance type, then
+    the shortest; None where no list of it has that GPU."""
+    meant = set(_named(gpu))
+    fits = [
+        (_fit(row, instance), row["gpu"] == gpu, -len(row["spelling"]), row["spelling"])
+        for row in _spelling_rows()
+        if row["provider"] == provider and meant.intersection(_named(row["gpu"]))
+    ]
+    return max(fits)[3] if fits else None
 
 
 def _fit(row: dict[str, str], instance: str) -> int:

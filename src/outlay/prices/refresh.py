@@ -42,9 +42,9 @@ from outlay.prices.sources import (
     Unreadable,
     Validators,
 )
+from outlay.progress import Progress, silent
 from outlay.units import days_between
 
-Progress = Callable[[str], None]
 AT_ONCE = 8
 """Questions that are asked at the same time."""
 ANSWER_S = 120.0
@@ -105,7 +105,7 @@ def refresh_prices(
     downloader: Downloader | None = None,
     known_sources: Sequence[Source] = (),
     accept: bool = False,
-    progress: Progress = lambda _: None,
+    progress: Progress = silent,
 ) -> list[Attempt]:
     """Ask sources about providers (all of each, where none is named) and keep what is good.
 
@@ -114,14 +114,19 @@ def refresh_prices(
     `PriceStoreFailed` where nothing can be kept, and `RefreshInterrupted` on Ctrl-C; what a source
     does is no error here but an `Attempt`.
     """
-    names, every = tuple(sources), known_sources or all_sources()
+    names, sellers, every = tuple(sources), tuple(providers), known_sources or all_sources()
     asked = _named_sources(every, names)
-    besides = _named_besides(names, is_all=not (names or tuple(providers) or known_sources))
+    if sellers and not asked:
+        raise InputError(
+            f"{' and '.join(names)} cannot be asked about single providers.",
+            fix="Leave out --provider.",
+        )
+    besides = _named_besides(names, is_all=not (names or sellers or known_sources))
     with store or PriceStore() as kept:
         aside = kept.put_damaged_aside()
         if aside is not None:
             progress(f"The prices that were kept are damaged: put aside as {aside}")
-        questions, silent = _questions(asked, tuple(providers), kept, now)
+        questions, silent = _questions(asked, sellers, kept, now)
         by_name = {(one.source.name, one.provider): one for one in questions}
         refresh = _Refresh(
             store=kept,
@@ -135,7 +140,7 @@ def refresh_prices(
         done = _without_absent(guesses, refresh.attempts(guesses))
         others = [_Besides(name, ask, refresh.downloader, now) for name, ask in besides]
         _wait_for_rates(others, progress)
-        find = partial(_new_to_outlay, () if providers else asked, refresh.downloader, set(by_name))
+        find = partial(_new_to_outlay, () if sellers else asked, refresh.downloader, set(by_name))
         found = _Meanwhile(find)
         done += refresh.attempts([one for one in questions if not one.is_guess])
         new = found.result(ANSWER_S, otherwise=[])
@@ -438,6 +443,7 @@ class _Refresh:
                 attempt = self._kept(answer)
                 done.append(attempt)
                 self.progress(f"{_in_words(attempt)} ({len(done)} of {self.asked})")
+                self.progress("Asking for prices ...", len(done), self.asked)
         except KeyboardInterrupt as interrupt:
             raise RefreshInterrupted(done, self.asked) from interrupt
         return done

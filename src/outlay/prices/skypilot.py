@@ -25,6 +25,7 @@ from outlay.facts import rows_of
 from outlay.prices.price_list import (
     ABSURD_USD_PER_GPU_HOUR,
     ANY_CATALOGUE,
+    MOST_GPUS,
     is_no_gpu,
     not_gpus_note,
     quirk_values,
@@ -65,7 +66,6 @@ _MOST_FAILED = 10_000
 _QUOTED = 40
 """Characters of a bad cell or file that a message repeats."""
 
-_MOST_GPUS = 1024.0
 # Assumes: pods of one GPU type have about the same RAM for each GPU.
 _UNLIKELY_RAM_FACTOR = 1.5
 
@@ -368,7 +368,7 @@ class _Reader:
         known = quirk_values(NAME, self._provider, "gpus", instance)
         text = known[0] if known else self._table.cell(cells, "AcceleratorCount")
         gpus = _number(text)
-        if gpus is None or not 0 < gpus <= _MOST_GPUS or (gpus > 1 and gpus != int(gpus)):
+        if gpus is None or not 0 < gpus <= MOST_GPUS or (gpus > 1 and gpus != int(gpus)):
             problems.append(f"{_quoted(text)} is no number of GPUs")
             return None
         return gpus
@@ -515,6 +515,16 @@ def _hosts_of(provider: str) -> dict[tuple[str, float], tuple[tuple[str, str], .
             key = (row["gpu"], float(row["gpus"]))
             hosts[key] = (*hosts.get(key, ()), (row["host"], row["instance"]))
     return hosts
+
+
+def host_of(provider: str, instance: str) -> tuple[str, str] | None:
+    """The host of a machine whose GPUs the catalogue lists apart, and its spelling of them
+    (`n1-standard-8`, `V100`); None where a machine has its GPUs in itself."""
+    for (gpu, _), hosts in _hosts_of(provider).items():
+        for host, name in hosts:
+            if name == instance:
+                return host, gpu
+    return None
 
 
 def _without_host(gpu: Listing) -> Listing:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outlay.currency import usd_per_unit
-from outlay.errors import OutlayError, ProviderError
+from outlay.errors import OutlayError, ProviderError, pip_command
 from outlay.files import data_folder
 from outlay.offers.price_book import PriceBook
 from outlay.prices import gpuhunt_catalog, own_lists, skypilot, spot_advisor, vast
@@ -136,7 +136,7 @@ def installed() -> Iterable[Installed]:
             name=package,
             version=_version(package),
             purpose=purpose,
-            fix=f'pip install "outlay[{extra}]"',
+            fix=pip_command(extra),
         )
     for program, purpose in PROGRAMS.items():
         there = "" if shutil.which(program) else None

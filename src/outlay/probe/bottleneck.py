@@ -401,13 +401,13 @@ def time_shares(step: StepObservation) -> TimeShares:
 
 def _cpu_time_shares(step: StepObservation) -> TimeShares:
     """The same of a step on the CPU."""
+    waited = asleep = 0.0
     if step.wait_s is not None:
         waited = min(step.wait_s / step.step_s, 1.0)
+        if _is_mostly_asleep(step):
+            asleep = max(1 - waited - _wanted_cpus(step), 0.0)
     elif _is_mostly_asleep(step):
         waited = 1 - _wanted_cpus(step)  # a process cannot compute while it sleeps
-    else:
-        waited = 0.0
-    asleep = max(1 - waited - _wanted_cpus(step), 0.0) if _is_mostly_asleep(step) else 0.0
     if step.ranks == 1:
         return TimeShares(compute=1 - waited - asleep, input=waited, host=asleep or None)
     # Ranks that neither compute nor load sleep until the others have come as far.

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -139,7 +140,7 @@ class Relay:
         """Replace our own line."""
         if self.has_line and not any(self._incomplete.values()):
             self._hide_line()
-            self._line = text.encode(errors="replace")
+            self._line = _as_bytes(text)
             self._show_line()
 
     def say(self, text: str) -> None:
@@ -148,7 +149,7 @@ class Relay:
             return
         self._hide_line()
         begin = b"" if self._at_line_start else b"\n"
-        _write_all(2, begin + text.encode(errors="replace") + b"\n")
+        _write_all(2, begin + _as_bytes(text) + b"\n")
         self._at_line_start = True
         self._show_line()
 
@@ -179,6 +180,12 @@ class Relay:
 def _is_same_terminal(first: int, second: int) -> bool:
     """Whether two descriptors are of the same terminal."""
     return os.isatty(second) and os.fstat(first).st_rdev == os.fstat(second).st_rdev
+
+
+def _as_bytes(text: str) -> bytes:
+    """As standard error is written: in its encoding, whatever that lacks."""
+    encoding = getattr(sys.stderr, "shown_encoding", None) or getattr(sys.stderr, "encoding", None)
+    return text.encode(encoding or "utf-8", getattr(sys.stderr, "errors", None) or "replace")
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -216,7 +223,8 @@ def width_of_terminal() -> int:
 
 # The command
 
-_INJECT = Path(__file__).parent / "inject"
+INJECT = Path(__file__).parent / "inject"
+"""Put in front of PYTHONPATH, it loads the agent into every Python process."""
 GRACE_S = 20.0
 """What a command gets to end by itself after it was asked to, and again after each signal."""
 _SUBREAPER = 36
@@ -241,7 +249,7 @@ class Command:
         self._lock = _locked(self._control)
         self.signalled = False
         """Whether outlay had to end it by a signal."""
-        _adopt_orphans()
+        adopt_orphans()
         self.started_s = time.perf_counter()
         try:
             self._process = subprocess.Popen(
@@ -297,7 +305,7 @@ class Command:
         """Processes of the command that have torch, but cannot have the agent."""
         reading = self._tree.read()
         pids = sorted(reading.pids) if reading is not None else []
-        found = [unwatched_process(pid, str(_INJECT)) for pid in pids]
+        found = [unwatched_process(pid, str(INJECT)) for pid in pids]
         return [process for process in found if process is not None]
 
     def kill_remaining(self) -> None:
@@ -342,12 +350,12 @@ def _names_in(folder: str) -> list[str]:
 def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
     environment = dict(os.environ)
     path = environment.get("PYTHONPATH")
-    environment["PYTHONPATH"] = f"{_INJECT}{os.pathsep}{path}" if path else str(_INJECT)
+    environment["PYTHONPATH"] = f"{INJECT}{os.pathsep}{path}" if path else str(INJECT)
     environment[FOLDER_VARIABLE] = str(folder)
     return {**environment, **more}
 
 
-def _adopt_orphans() -> None:
+def adopt_orphans() -> None:
     """Become the parent of what the command leaves behind, so that it can be found (Linux)."""
     with contextlib.suppress(Exception):
         import ctypes

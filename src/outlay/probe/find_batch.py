@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -39,6 +39,7 @@ from outlay.probe.trial import (
     trial_of,
     usual_batch_size,
 )
+from outlay.progress import Progress, silent
 from outlay.trace import allocator
 from outlay.trace.batch_scaling import FREED, history_of, storages_align
 from outlay.trace.profile import History
@@ -420,8 +421,6 @@ START_TIMES = 10
 FIRST_SIZE = 8
 _OUTPUT_BYTES = 65_536
 """Of the end of a trial's output, in which its failure is looked for."""
-Progress = Callable[[str], None]
-"""What gets a line for each trial as it goes on."""
 
 
 def traced_bounds(
@@ -430,7 +429,7 @@ def traced_bounds(
     largest: int | None = None,
     trials: int | None = None,
     memory_cap_mib: int | None = None,
-    progress: Progress = lambda _: None,
+    progress: Progress = silent,
 ) -> SearchBounds:
     """Where a search begins: with a `target` to trace, at its largest batch on the GPU at hand."""
     bounds = SearchBounds(largest=largest or LARGEST, trials=trials)
@@ -449,7 +448,7 @@ def traced_bounds(
         return bounds
     cap_bytes = None if memory_cap_mib is None else float(memory_cap_mib * MIB)
     budget = Placement(gpu=gpu, memory_cap_bytes=cap_bytes).memory_budget
-    predicted = largest_batch(profile_of(target), budget, calibration())
+    predicted = largest_batch(profile_of(target, progress=progress), budget, calibration())
     progress(f"By its trace the largest batch is {predicted}.")
     return replace(bounds, predicted=predicted or None)
 
@@ -460,7 +459,7 @@ def find_batch(
     *,
     bounds: SearchBounds,
     show: ShowLine | None = None,
-    progress: Progress = lambda _: None,
+    progress: Progress = silent,
 ) -> BatchSearch:
     """Trials until the largest batch is known well enough, or something ends them."""
     slot = BatchSlot(command=request.command, argument=argument)

@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -54,7 +54,7 @@ _HIGHEST_SIGNAL = 64
 _LOOK_S = 1.0
 _MOST_UNWATCHED = 8
 """Processes of a command that are named for not being watched."""
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,15 +123,15 @@ def _probe_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 @contextlib.contextmanager
-def noted_signals(noted: list[int]) -> Iterator[None]:
-    """Signals that would end us are noted, not obeyed: what was measured is written first."""
+def noted_signals(noted: list[int], numbers: Sequence[int] = ENDING_SIGNALS) -> Iterator[None]:
+    """Signals are noted, not obeyed: what was measured is written first, and they are passed on."""
 
     def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         noted.append(number)
 
     before = {}
     with contextlib.suppress(ValueError):  # not in the main thread
-        for number in _SIGNALS:
+        for number in numbers:
             if signal.getsignal(number) != signal.SIG_IGN:  # as after nohup
                 before[number] = signal.signal(number, note)
     try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from outlay.errors import OutlayError
-from outlay.files import free_path, write_whole
+from outlay.files import free_path, json_bytes, write_whole
 from outlay.ledger.kept_measurements import keep_measurement, measurements_folder
 from outlay.measurement.file import read_measurement, text_of
 from outlay.measurement.measurement import Measurement
@@ -53,7 +53,7 @@ def data_of(measurement: Measurement) -> bytes:
     if whole is None:
         notes = (*measurement.notes, *guard.notes)
         whole = text_of(replace(measurement, profile=None, notes=notes))
-    return whole.encode()
+    return json_bytes(whole)
 
 
 Folder = Callable[[], Path]

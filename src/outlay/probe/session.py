@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from outlay.errors import ExtraMissing, ProbeFailed
+from outlay.errors import ExtraMissing, ProbeFailed, pip_command
 from outlay.measurement.measurement import Ending, Measurement
 from outlay.probe.agent.channel import Channel, log_error
 from outlay.probe.agent.protocol import AGENT_MODULE, FOLDER_VARIABLE, AgentRequest
@@ -323,7 +323,7 @@ def _torch() -> Any:
     try:
         return importlib.import_module("torch")
     except ImportError as error:
-        raise ExtraMissing('Probing needs torch: pip install "outlay[torch]".') from error
+        raise ExtraMissing(f"Probing needs torch: {pip_command('torch')}.") from error
 
 
 def _is_probed() -> bool:

@@ -73,7 +73,7 @@ def _number(path: Path) -> float | None:
 
 def _cgroup_text(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.table import Table
 from rich.text import Text
 
 from outlay.advise.alternatives import RENTED, Alternative
@@ -16,11 +15,17 @@ from outlay.advise.recommendation import Recommendation, RuleTest, TurningPoint,
 from outlay.advise.request import AdviceRequest
 from outlay.currency import rate_in_words
 from outlay.offers.price_book import bundled_book
-from outlay.report.console import Page, muted, table
+from outlay.report.console import Page, Table, bullets, muted, table
 from outlay.report.documents import Document, OptionDocument, copied, option_document
 from outlay.report.plan import machine_of, place_of
-from outlay.report.price_report import prices_in_words
-from outlay.report.text import clipped_percent, counted, in_currency, usd, usd_range
+from outlay.report.text import (
+    clipped_percent,
+    counted,
+    in_currency,
+    prices_in_words,
+    usd,
+    usd_range,
+)
 from outlay.trace.store import bundled_profiles
 from outlay.uncertainty import Estimate
 from outlay.units import GIB
@@ -60,7 +65,7 @@ def print_advice(page: Page, advice: Recommendation) -> None:
     _print_dominated(page, advice)
     if advice.upgrade is not None:
         _print_list(page, "Small first, bigger later", [_upgrade_words(advice.upgrade)])
-    _print_list(page, "Taken for granted", _assumed(advice))
+    _print_list(page, "Assumed", _assumed(advice))
 
 
 def _print_list(
@@ -71,16 +76,13 @@ def _print_list(
         return
     page.print()
     page.print(Text(head, style="bold"))
-    listed = Table.grid(padding=(0, 1, 0, 0))
-    for line in lines:
-        listed.add_row("-", line)
-    page.print(listed)
+    page.print(bullets(lines, ""))
 
 
 def _answer(advice: Recommendation) -> Iterator[Text]:
     chosen = advice.chosen
     if chosen is None:
-        yield Text("Nothing does that work within the purse.", style="bold red")
+        yield Text("Nothing does that work within the budget.", style="bold red")
         yield Text(_nearest(advice))
         return
     text = Text(f"{_DO[chosen.kind]}: ", style="bold green")
@@ -110,12 +112,12 @@ def _costs(alternative: Alternative, request: AdviceRequest) -> str:
     return (
         f"{_money(month.likely, request)} a month{bracketed}, "
         f"{_money(month.likely * request.months, request)} over {request.months:g} months{resale}; "
-        f"the machine works {alternative.busy_hours:,.0f} h a month."
+        f"{alternative.busy_hours:,.0f} h of use a month."
     )
 
 
 def _money(amount_usd: float, request: AdviceRequest) -> str:
-    return in_currency(amount_usd, request.currency, request.usd_per_unit, cents_below=100)
+    return in_currency(amount_usd, request.currency, request.usd_per_unit)
 
 
 def _otherwise(advice: Recommendation, chosen: Alternative) -> str:
@@ -136,7 +138,7 @@ def _otherwise(advice: Recommendation, chosen: Alternative) -> str:
         None,
     )
     if second is None:
-        return "Nothing else within the purse does that work."
+        return "Nothing else within the budget does that work."
     return f"Next best: {_thing(second)}, {usd(second.usd_per_month.likely)} a month."
 
 
@@ -145,21 +147,21 @@ def _doubtful(points: list[TurningPoint]) -> Iterator[str]:
     nearest = min(points, key=lambda point: point.rent.usd_per_month.likely)
     chance = nearest.buying_wins
     if nearest.buying_is_cheaper:
-        yield f"Chance that renting is cheaper even so: {clipped_percent(1 - chance)}."
+        yield f"Chance that renting turns out cheaper: {clipped_percent(1 - chance)}."
     else:
-        yield f"Chance that buying is cheaper even so: {clipped_percent(chance)}."
+        yield f"Chance that buying turns out cheaper: {clipped_percent(chance)}."
 
 
 def _meets(point: TurningPoint, *, bought: bool) -> str:
     """Where a purchase and a rental cost the same, from the side of what is chosen."""
     rent = f"renting {point.rent.option.offer.gpu} ({point.rent.kind})"
     if point.hours_per_day is None or point.months is None:
-        return f"Buying {point.buy.option.offer.gpu} never pays against {rent}."
+        return f"Buying {point.buy.option.offer.gpu} never becomes cheaper than {rent}."
     daily = f"{point.hours_per_day:.1f} h a day"
     if bought:
         return f"Below {daily}, or for less than {point.months:.0f} months, {rent} is cheaper."
     if not point.within_reach:
-        return f"Buying a {point.buy.option.offer.instance} never pays against it, not even 24/7."
+        return f"Buying a {point.buy.option.offer.instance} is not cheaper even at 24/7 use."
     return (
         f"Buying a {point.buy.option.offer.instance} ({usd(point.buy.upfront_usd)}) is cheaper "
         f"from {daily}, or at this use after {point.months:.0f} months."
@@ -185,9 +187,9 @@ def _nearest(advice: Recommendation) -> str:
     month = cheapest.usd_per_month.likely
     hours = request.use.hours_per_day * request.monthly_usd / month
     return (
-        f"Nearest: {_thing(cheapest)} ({cheapest.kind}), {usd(month)} a month, for a purse of "
-        f"{_money(month * request.months, request)}; as it is, the purse does for {hours:.1f} h a "
-        f"day there instead of {request.use.hours_per_day:.1f}."
+        f"Nearest: {_thing(cheapest)} ({cheapest.kind}), {usd(month)} a month, for a budget of "
+        f"{_money(month * request.months, request)}; your budget buys {hours:.1f} h a day there "
+        f"instead of {request.use.hours_per_day:.1f}."
     )
 
 
@@ -197,7 +199,7 @@ def _use(advice: Recommendation) -> Iterator[str]:
     gpus = f"{request.gpus}x " if request.gpus > 1 else ""
     yield (
         f"Use: {use.text} is {use.hours_per_month:,.0f} h a month, counted on "
-        f"{gpus}{reference.gpu} ({reference.why}): bought, it would be busy "
+        f"{gpus}{reference.gpu} ({reference.why}): a machine of your own would be in use "
         f"{clipped_percent(use.busy_fraction)} of the time."
     )
     for rule in advice.rules:
@@ -212,7 +214,12 @@ def _alternatives_table(advice: Recommendation, width: int) -> Table:
         for alternative in advice.alternatives
     ]
     return table(
-        heads, rows, width, right=("at once", "$/month", "h/month"), drop=("h/month", "at once")
+        heads,
+        rows,
+        width,
+        right=("at once", "$/month", "h/month"),
+        drop=("h/month",),
+        fold=("what", "range", "at once"),
     )
 
 
@@ -246,7 +253,7 @@ def _print_cards(page: Page, advice: Recommendation) -> None:
     right = ("gb", "at once", "$/month", "h/month")
     page.print(table(heads, rows, page.width, right=right, drop=("h/month",)))
     every = len(bundled_profiles())
-    notes = [f"holds: of the {every} bundled steps, those that fit with one sample"]
+    notes = [f"holds: how many of the {every} bundled models fit with a batch of 1"]
     if any(alternative.why_not for alternative in advice.cards[:_CARDS]):
         notes.append("x: too slow for all of this work")
     if len(advice.cards) > _CARDS:
@@ -277,7 +284,7 @@ def _turning_words(advice: Recommendation) -> Iterator[str]:
         lost = f"({usd(even.purchase_usd)} - {usd(even.resale_usd)} resale)"
         gain = f"(${even.rented_usd_per_hour:.4f}/h - ${even.owned_usd_per_hour:.4f}/h)"
         if point.hours is None or point.months is None or point.hours_per_day is None:
-            yield f"{name}: {lost} / {gain}: never, an hour of electricity costs as much."
+            yield f"{name}: {lost} / {gain}: never; electricity alone costs as much an hour."
         else:
             yield (
                 f"{name}: {lost} / {gain} = {point.hours:,.0f} h of it: {point.months:,.1f} "
@@ -321,20 +328,20 @@ def _upgrade_words(path: UpgradePath) -> str:
 def _assumed(advice: Recommendation) -> Iterator[str]:
     request = advice.request
     yield (
-        f"Equal work everywhere: what {advice.reference.gpu} trains in those hours of "
-        f"{request.profile.name}; slower machines work longer, faster ones are idle sooner."
+        f"Every machine does the same work: what {advice.reference.gpu} trains of "
+        f"{request.profile.name} in those hours; slower machines take longer, faster ones less."
     )
     if request.budget_usd is not None:
         monthly = request.budget_usd / request.months
         yield (
-            f"The purse of {_money(request.budget_usd, request)} allows a purchase of that at "
-            f"once, or {usd(monthly)} a month."
+            f"The budget of {_money(request.budget_usd, request)} is for a purchase at once, "
+            f"or for {usd(monthly)} a month."
         )
     prices = prices_in_words(request.prices or bundled_book(), request.today)
     yield f"Prices of rented machines: {prices}."
     if request.rate_as_of:
         rate = rate_in_words(request.rate_as_of, request.today)
-        yield f"1 {request.currency} is ${request.usd_per_unit:.6g}, {rate}."
+        yield f"1 {request.currency} is {request.usd_per_unit:.6g} USD, {rate}."
     yield from (f"Desktop and cards: {note}" for note in _purchase_notes(request))
 
 

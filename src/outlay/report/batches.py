@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from outlay.files import FLATTEN
 from outlay.probe.find_batch import KNEE_FRACTION, BatchSearch
 from outlay.probe.trial import Trial
-from outlay.report.console import INDENT, Page, bullets, table
+from outlay.report.console import INDENT, Page, Table, bullets, table
 from outlay.report.documents import Document
 from outlay.report.text import clock, count, counted, gib, percent, rate, step_time
 
@@ -29,7 +27,7 @@ def print_batches(page: Page, search: BatchSearch) -> None:
         page.print_section("Throughput against batch", _table(search, page.width - INDENT))
     if search.notes:
         page.print()
-        page.print(Padding(bullets(search.notes), (0, 0, 0, INDENT)))
+        page.print(bullets(search.notes), indent=INDENT)
 
 
 def answer(search: BatchSearch) -> list[str]:

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from rich.table import Table
-
 from outlay.currency import rate_in_words
 from outlay.files import FLATTEN
-from outlay.report.console import Page, muted, table
+from outlay.report.console import Page, Table, muted, table
 from outlay.report.documents import Document, FactDocument, copied, fact_documents
 from outlay.report.text import counted, in_currency, usd
 from outlay.uncertainty import Estimate
@@ -113,8 +111,8 @@ def _total(report: BuildReport, currency: Currency) -> str:
 
 
 def _total_note(report: BuildReport, currency: Currency) -> str:
-    """What stands beside the total: what is missing in it, and the user's own currency."""
-    own = "" if currency.name == "USD" else currency.money(report.cost_usd)
+    """What stands beside the total: what is missing in it, and what it is in dollars."""
+    own = "" if currency.name == "USD" else f"{report.cost_usd:,.0f} USD"
     missing = f"+ unknown: {', '.join(report.not_priced)}" if report.not_priced else ""
     return " ".join(filter(None, (own, missing)))
 
@@ -187,7 +185,6 @@ def _parts_table(report: BuildReport, currency: Currency, width: int) -> Table:
         rows,
         width,
         right=("price",),
-        drop=("as of",),
         wrap="source",
     )
 
@@ -238,7 +235,7 @@ def _gain(change: Change) -> str:
         return f"{_rate(after)} (did not fit)"
     gain = after.samples_per_s.likely / before.samples_per_s.likely - 1
     if abs(gain) < _NO_GAIN:
-        return "buys no speed"
+        return "no faster"
     return f"{_rate(before)} to {_rate(after)} ({gain:+.0%})"
 
 
@@ -300,7 +297,7 @@ def _advice(verdict: Verdict) -> str:
         return verdict.have
     fixes = [_bought(verdict)] if verdict.part is not None else []
     if verdict.state == "broken" and not (fixes or verdict.fix) and verdict.replaces is not None:
-        fixes = [f"no {NOUNS[verdict.replaces]} in the table mends it alone"]
+        fixes = [f"no {NOUNS[verdict.replaces]} in the table fixes it alone"]
     return ", or ".join(filter(None, (*fixes, verdict.fix)))
 
 
@@ -321,12 +318,12 @@ def _price_notes(report: BuildReport, currency: Currency) -> list[str]:
         notes.append(f"Price of a used card: {', '.join(used)}.")
     if report.old_usd and report.had is None:
         notes.append(
-            f"{currency.money(report.old_usd)} of the total stand on prices more than a year old; "
+            f"{currency.money(report.old_usd)} of the total rest on prices more than a year old; "
             "`outlay prices import FILE` takes newer ones."
         )
     if currency.rate_as_of:
         rate = rate_in_words(currency.rate_as_of, currency.today)
-        notes.append(f"1 {currency.name} is ${currency.usd_per_unit:.5g}, {rate}.")
+        notes.append(f"1 {currency.name} is {currency.usd_per_unit:.5g} USD, {rate}.")
     if report.budget_usd is not None and not report.over_budget_usd and report.not_priced:
         left = currency.money(report.budget_usd - report.cost_usd)
         notes.append(f"The budget leaves {left} for what has no price.")
@@ -349,7 +346,7 @@ def print_parts(out: Page, parts: list[Part]) -> None:
         for part in parts
     ]
     heads = ("part", "price", "as of", "figures")
-    out.print(table(heads, rows, out.width, right=("price",), drop=("as of",), wrap="figures"))
+    out.print(table(heads, rows, out.width, right=("price",), wrap="figures"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ def print_learned(page: Page, folder: Path, gone: int, learned: CalibrationRepor
         page.print(f"{counted(gone, 'measurement')} removed from {folder}.")
     rows = [_row(factor) for factor in _factors(learned)]
     if rows:
-        page.print(table(_HEADS, rows, page.width, right=_HEADS[1:], drop=("measurements",)))
+        page.print(table(_HEADS, rows, page.width, right=_HEADS[1:]))
         page.print(muted(_meaning(learned)))
         page.print()
     elif not gone:
@@ -56,7 +56,7 @@ def _remarks(learned: CalibrationReport) -> list[str]:
 def _print_kept(page: Page, folder: Path, learned: CalibrationReport) -> None:
     rows = [_kept_row(ratios) for ratios in learned.entries]
     right = ("step", "measured / predicted")
-    drop = ("on", "GPU", "measured / predicted")
+    drop = ("on", "GPU")
     page.print(table(_KEPT_HEADS, rows, page.width, right=right, drop=drop, wrap="command"))
     used = sum(bool(ratios.used_for) for ratios in learned.entries)
     count = counted(len(learned.entries), "measurement")

@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
+from outlay.currency import DOLLAR
 from outlay.plan.difference import Difference, InputChange, LineChange, Mark
 from outlay.plan.option import Option
 from outlay.plan.vary import CostUnit, Curves, Point, Turn
-from outlay.report.console import INDENT, Page, muted, table
+from outlay.report.console import INDENT, Page, Table, muted, table
 from outlay.report.documents import Document, OptionDocument, copied, option_document
 from outlay.report.plan import machine_of, place_of
 from outlay.report.text import duration, usd
@@ -126,13 +125,19 @@ HEIGHT, WIDTH = 12, 64
 LETTERS = "ABCDEFGH"
 
 
+def _unit(curves: Curves) -> str:
+    """What the costs are in and of: `EUR for training a million samples`."""
+    is_own = curves.currency != DOLLAR
+    return curves.unit.replace("dollars", curves.currency) if is_own else curves.unit
+
+
 def print_curves(page: Page, name: str, curves: Curves) -> None:
     """Print where the choice turns, the table, and the drawing."""
-    page.print(Text(f"{name}: {curves.path} from {_ends(curves)}; {curves.unit}"))
+    page.print(Text(f"{name}: {curves.path} from {_ends(curves)}; {_unit(curves)}"))
     for line in turn_sentences(curves):
         page.print(Text(line))
     page.print()
-    page.print(Padding(_table(curves, page.width - INDENT), (0, 0, 0, INDENT)))
+    page.print(_table(curves, page.width - INDENT), indent=INDENT)
     page.print()
     for letter, kind in zip(LETTERS, curves.named, strict=False):
         page.print(Text(f"  {letter}  {kind}"))

@@ -11,7 +11,7 @@ build, calibrate, diff, fit, vary and of a search for the largest batch stand be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 from typing import Any, Final, Literal, TypeVar
@@ -22,7 +22,8 @@ from outlay.fit.gpu_memory import REFERENCE_GPU, GpuMemory, reference_gpu
 from outlay.hardware.gpus import Gpu
 from outlay.offers.offer import HostQuality, Offer, OtherPrice, Tenancy
 from outlay.plan.option import Option, Ranges
-from outlay.plan.ranking import Plan
+from outlay.plan.question import AnsweredQuestion
+from outlay.plan.ranking import Plan, best_of_each_kind
 from outlay.plan.sensitivity import Swing, TrialValue, rivals_of, swings, trial_value
 from outlay.predict.host_time import HostTest
 from outlay.predict.step import Bound, StepPrediction
@@ -364,15 +365,65 @@ def _prices_document(plan: Plan) -> PricesDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionDocument:
+    """What was asked of a model, with what was decided where nothing was said."""
+
+    model: str
+    method: str | None
+    """The recipe; null of a bundled profile."""
+    settings: Mapping[str, Any]
+    tokens: int | None
+    """Of a sample; null where it is no text."""
+    samples: float | None
+    """That the model sees in one pass over the data; null where steps or a time are asked for."""
+    epochs: float
+    budget_usd: float | None
+    deadline_s: float | None
+    decided: Sequence[str]
+    """One sentence for each thing that was decided."""
+
+
+def question_document(answered: AnsweredQuestion) -> QuestionDocument:
+    """A question as part of a document."""
+    question = answered.question
+    return QuestionDocument(
+        model=answered.name,
+        method=answered.method,
+        settings=dict(question.settings),
+        tokens=answered.tokens,
+        samples=answered.samples,
+        epochs=answered.epochs,
+        budget_usd=question.budget_usd,
+        deadline_s=question.deadline_s,
+        decided=answered.defaults,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDocument(Document):
     """All options of a workload in order, and the choice."""
 
     workload: str
+    currency: str
+    """Of the workload file, and of what is printed without --json; amounts here are dollars."""
+    usd_per_unit: float
+    """One unit of that currency in dollars."""
+    rate_as_of: str | None
+    """The day of that rate; null for dollars and for a rate of the user's own."""
+    question: QuestionDocument | None
+    """What was asked of a model by its name; null of a workload file."""
     ranked_by: Literal["cost", "training cost per million samples"]
+    hours_are_equal: bool | None
+    """Of a length in hours: true where an hour counts the same on every machine, so that the
+    cheapest is best; false where it counts by the work done in it; null for other lengths."""
     risk: Risk
     """What of an uncertain cost the order follows: its mean, its 90th percentile, or the sum of
     its likely lines."""
     options: Sequence[OptionDocument]
+    """Those worth reading, by rank: the first, the chosen one, ties, the frontier, the best of each
+    provider, GPU and tenancy, quotes, and every rank that is named elsewhere here."""
+    options_total: int
+    """How many there are: `--all` lists every one, `--max-options N` the first N."""
     chosen: OptionDocument | None
     tie: Sequence[int]
     """The ranks that cannot be told apart from the chosen one, its own included."""
@@ -390,30 +441,70 @@ class PlanDocument(Document):
 
 
 def plan_document(
-    plan: Plan, name: str, most: int | None = None, *, explained: Option | None = None
+    plan: Plan,
+    name: str,
+    most: int | None = None,
+    *,
+    explained: Option | None = None,
+    question: AnsweredQuestion | None = None,
 ) -> PlanDocument:
-    """`outlay plan --json`: all options, or the best of them; the choice is always told.
+    """`outlay plan --json`: the options worth reading, or the first `most`; the choice is always
+    told.
 
     `explained` is the option whose inputs are looked at one by one; without it the choice.
+    `question` is what was asked, where that was no file.
     """
-    options = [option_document(option) for option in plan.options[:most]]
     looked_at, trial = explained or plan.chosen, trial_value(plan)
     nearest = plan.nearest
+    inputs = None if looked_at is None else _explained_document(plan, looked_at)
+    if most is None:
+        named = {one.cheaper_then for one in inputs.inputs} if inputs is not None else set()
+        named |= {trial.first.rank, trial.second.rank} if trial is not None else set()
+        named |= {one.rank for one in (looked_at, nearest) if one is not None}
+        listed = _worth_reading(plan, named)
+    else:
+        listed = list(plan.options[:most])
+    options = [option_document(option) for option in listed]
     return PlanDocument(
         workload=name,
+        currency=plan.currency[0],
+        usd_per_unit=plan.currency[1],
+        rate_as_of=(plan.workload.rate_as_of or None) if plan.workload else None,
+        question=None if question is None else question_document(question),
         ranked_by=plan.ranked_by,
+        hours_are_equal=plan.hours_are_equal,
         risk=plan.risk,
         options=options,
+        options_total=len(plan.options),
         chosen=None if plan.chosen is None else option_document(plan.chosen),
         tie=plan.tie,
         nearest=None if nearest is None else nearest.rank,
         break_even={even.buy: copied(BreakEvenDocument, even) for even in plan.break_even},
-        explained=None if looked_at is None else _explained_document(plan, looked_at),
+        explained=inputs,
         trial=None if trial is None else _trial_document(trial),
         prices=_prices_document(plan),
         rests_on=rests_on(plan),
         assumptions=[*plan.cautions, *plan.assumptions],
     )
+
+
+_FIRST_LISTED = 50
+"""Options by rank that JSON lists whatever they are."""
+
+
+def _worth_reading(plan: Plan, named: Collection[int | None]) -> list[Option]:
+    """The options of a plan that JSON lists where nobody asks for all; `named` are ranks."""
+    ranks = {*plan.tie, *named}
+    kept = {id(option) for option in best_of_each_kind(plan.options)}
+    return [
+        option
+        for place, option in enumerate(plan.options)
+        if place < _FIRST_LISTED
+        or option.on_frontier
+        or option.rank in ranks
+        or id(option) in kept
+        or option is plan.chosen
+    ]
 
 
 def _explained_document(plan: Plan, option: Option) -> ExplainedDocument:
@@ -792,6 +883,9 @@ class TraceDocument(Document):
     unknown_moved_fraction: float
     notes: Sequence[str]
     versions: Mapping[str, str]
+    traced_on: str
+    from_cache: bool
+    """Whether it was traced earlier, and nothing that it depends on has changed since."""
     gpus: Sequence[GpuMemoryDocument]
     profile: ProfileDocument | None
 

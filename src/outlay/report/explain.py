@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from outlay.cost.lines import UnpricedItem
@@ -16,7 +15,7 @@ from outlay.offers.terms import remarks, terms_of
 from outlay.plan.option import Option
 from outlay.plan.ranking import Plan
 from outlay.plan.sensitivity import Swing
-from outlay.report.console import INDENT, Page, bullets, table
+from outlay.report.console import INDENT, Page, Table, bullets, table
 from outlay.report.plan import machine_of, money, place_of, prices_of_then
 from outlay.report.text import (
     clipped_percent,
@@ -123,23 +122,23 @@ def _sections(
     if option.cash.payments or option.cash.unknown or float(option.cash.due_usd()) > 0:
         yield "What must be paid, and when", _payments(option, width)
     if option.run is not None:
-        yield "What its hours go into", _hours(option, width)
+        yield "How its hours are spent", _hours(option, width)
     if swings:
         yield (
-            "What its cost hangs on: each input from its 10th to its 90th percentile",
+            "What its cost depends on: each input from its 10th to its 90th percentile",
             _swings(swings, width),
         )
     if option.offer.doubts:
         yield "What is doubtful about its price", _doubts(option, width)
-    yield "To know", bullets([*_remarks(option), *option.notes])
+    yield "Worth knowing", bullets([*_remarks(option), *option.notes])
     yield "Assumed", bullets(plan.assumptions)
 
 
 _WEIGHTS = {
-    "note": "a remark",
-    "weighed": "in the price's range",
-    "caution": "not chosen for it",
-    "no price": "not for sale so",
+    "note": "for information",
+    "weighed": "widens the price's range",
+    "caution": "keeps it from being chosen",
+    "no price": "not for sale at this price",
 }
 
 
@@ -150,7 +149,7 @@ def _doubts(option: Option, width: int) -> Table:
     rows = [
         (
             doubt.word,
-            _WEIGHTS[doubt.kind] if doubt.concerns(option.tenancy) else "of no concern here",
+            _WEIGHTS[doubt.kind] if doubt.concerns(option.tenancy) else "does not apply here",
             reasons[doubt.word],
         )
         for doubt in offer.doubts
@@ -168,14 +167,12 @@ def bill(option: Option, workload: Workload, width: int) -> Table:
         spread = usd_range(spreads[place]) if place < len(spreads) else ""
         rows.append((line.name, usd(float(line.usd)), spread, line.basis))
     total = option.cost_usd
-    own = "" if workload.currency == "USD" else money(option.usd, workload)
+    own = "" if workload.currency == "USD" else f"{option.usd:,.2f} USD"
     if workload.rate_as_of:
         own += f", rate of {workload.rate_as_of}"
     rows.append(("total", usd(option.usd), "" if total is None else usd_range(total), own))
     rows += [("not priced", "unknown", "", _missing(item)) for item in option.cost.unpriced]
-    return table(
-        ("line", "usd", "range", "how"), rows, width, right=("usd",), drop=("range",), wrap="how"
-    )
+    return table(("line", "amount", "range", "how"), rows, width, right=("amount",), wrap="how")
 
 
 def _payments(option: Option, width: int) -> Table:
@@ -192,9 +189,9 @@ def _payments(option: Option, width: int) -> Table:
         rows += _stopped(option)
         if float(cash.upfront_usd):
             refund = terms_of(option.offer.provider).quality("refund")
-            back = "nothing of it is known to be paid back" if refund is None else refund
-            rows.append(("paid back of what was paid upfront", "", back))
-    return table(("payment", "usd", "how"), rows, width, right=("usd",), wrap="how")
+            back = "no refund is known of" if refund is None else refund
+            rows.append(("refund of what was paid upfront", "", back))
+    return table(("payment", "amount", "how"), rows, width, right=("amount",), wrap="how")
 
 
 def _stopped(option: Option) -> list[tuple[str, str, str]]:
@@ -216,7 +213,7 @@ def _missing(item: UnpricedItem) -> str:
     if item.usual_usd is None:
         return item.what
     usual = usd(float(np.mean(item.usual_usd)))
-    return f"{item.what}; {usual} at what is usual, which counts in the ranking"
+    return f"{item.what}; {usual} at usual prices, which the ranking counts"
 
 
 def _hours(option: Option, width: int) -> Table:
@@ -240,7 +237,7 @@ def _sessions(option: Option) -> str:
     if float(run.calendar_s) > 1.01 * option.busy_s:
         clauses.append(f"over {duration(float(run.calendar_s))}")
     if float(run.waiting_s):
-        clauses.append(f"{duration(float(run.waiting_s))} of waiting for machines besides")
+        clauses.append(f"and {duration(float(run.waiting_s))} of waiting for machines, not billed")
     return ", ".join(clauses)
 
 
@@ -271,12 +268,12 @@ def _remarks(option: Option) -> Iterator[str]:
         rate = risk.interruptions_per_month
         yield (
             f"interrupted {rate.likely:.3g} times a month ({rate.low:.3g} to {rate.high:.3g}; "
-            f"{risk.source}): {float(option.run.interruptions):.2g} times in this run, saved every "
-            f"{duration(float(option.run.checkpoint_interval_s))}"
+            f"{risk.source}): {float(option.run.interruptions):.2g} times in this run, with a "
+            f"checkpoint every {duration(float(option.run.checkpoint_interval_s))}"
         )
         yield (
-            f"what spot asks of you counts as {usd(option.trouble_usd)} in the ranking, in no line "
-            "of the bill: prefer.per_interruption and prefer.per_start set it"
+            f"your time for starts and interruptions counts as {usd(option.trouble_usd)} in the "
+            "ranking, not in the bill: prefer.per_start and prefer.per_interruption set it"
         )
     if option.expected_cost_usd is not None and option.expected_cost_usd != option.usd:
         yield f"costs {usd(option.expected_cost_usd)} on average over its simulated runs"
@@ -284,6 +281,6 @@ def _remarks(option: Option) -> Iterator[str]:
         yield f"take it {option.condition}"
     ranges = option.ranges
     if ranges is not None and ranges.within_budget is not None:
-        yield f"chance to stay within the budget: {clipped_percent(ranges.within_budget)}"
+        yield f"chance of keeping the budget: {clipped_percent(ranges.within_budget)}"
     if ranges is not None and ranges.meets_deadline is not None:
-        yield f"chance to meet the deadline: {clipped_percent(ranges.meets_deadline)}"
+        yield f"chance of keeping the deadline: {clipped_percent(ranges.meets_deadline)}"

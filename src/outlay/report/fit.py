@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.table import Table
-
 from outlay.fit.advice import PLACE_OF, advice_for
 from outlay.fit.search import Fit
 from outlay.fit.variants import Variant
 from outlay.predict.step import StepPrediction
-from outlay.report.console import Page, muted, table
+from outlay.report.console import Page, Table, muted, table
 from outlay.report.documents import Document, copied
 from outlay.report.text import duration, gib, or_more, usd
 from outlay.trace.target import Changes

@@ -8,6 +8,7 @@ the same parts: the layers of `layers`, the phases of `stretches`, the note of `
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
@@ -19,9 +20,12 @@ from outlay.report.svg import (
     LINE,
     MOST_POINTS,
     SOFT,
+    Layout,
     byte_unit,
     drawing,
     extremes,
+    folded,
+    for_widths,
     line,
     page,
     rect,
@@ -52,9 +56,30 @@ COLOURS = {
 """The categories from the bottom up: what stays all through the step lies lowest."""
 
 
-def write_plot(path: Path, timeline: MemoryTimeline, title: str) -> None:
-    """Write the picture in the form the file's ending names."""
-    write_picture(path, partial(memory_html, timeline, title), partial(memory_png, timeline, title))
+Limits = Sequence[tuple[str, float]]
+"""GPUs by name, with the bytes each has for tensors."""
+FAR = 2.5
+"""Times the peak, up to which the axis is made longer for what a GPU has."""
+
+
+def write_plot(path: Path, timeline: MemoryTimeline, title: str, limits: Limits = ()) -> None:
+    """Write the picture in the form the file's ending names; with a line for what GPUs have."""
+    write_picture(
+        path,
+        partial(memory_html, timeline, title, limits),
+        partial(memory_png, timeline, title, limits),
+    )
+
+
+def _top_bytes(peak_bytes: float, limits: Limits) -> float:
+    """Where the axis ends: above the peak's note, and above what a GPU has where that is near."""
+    near = [limit for _, limit in limits if limit <= FAR * peak_bytes]
+    return max([peak_bytes * _HEADROOM, *(1.08 * limit for limit in near)])
+
+
+def limit_words(name: str, limit_bytes: float) -> str:
+    """`RTX 3090: 23.2 GiB`: what a GPU has for tensors."""
+    return f"{name}: {size(limit_bytes)}"
 
 
 def thinned(timeline: MemoryTimeline, most: int = MOST_POINTS) -> MemoryTimeline:
@@ -131,12 +156,11 @@ def place_lines(point: MemoryPoint, operations: int) -> list[str]:
 # As one HTML file: an SVG with hover text, and a few rules of CSS.
 
 
-WIDTH, HEIGHT = 1120, 600
-LEFT, RIGHT, TOP, BOTTOM = 72, 20, 104, 52
+WIDE = Layout(width=1120, height=600, left=72, right=20, top=104, bottom=52)
+NARROW = Layout(width=360, height=470, left=38, right=10, top=170, bottom=44, are_named=False)
 MOST_HOVERS = 280
 _HEADROOM = 1.26
 """How far the axis goes beyond the peak: the note above it needs the room."""
-_NARROWEST_PHASE = 56
 _LINE = 17
 _NOTE_WIDTH = 7.2
 """About the width of a letter of the note at the peak."""
@@ -148,93 +172,150 @@ _STYLE = """\
 """
 
 
-def memory_html(timeline: MemoryTimeline, title: str) -> str:
+def memory_html(timeline: MemoryTimeline, title: str, limits: Limits = ()) -> str:
     """The whole page."""
-    return page(title, memory_svg(timeline, title), _STYLE)
+
+    def drawn(layout: Layout) -> str:
+        return memory_svg(timeline, title, limits, layout)
+
+    return page(title, for_widths(drawn, WIDE, NARROW), _STYLE)
 
 
-def memory_svg(timeline: MemoryTimeline, title: str) -> str:
+def memory_svg(
+    timeline: MemoryTimeline, title: str, limits: Limits = (), layout: Layout = WIDE
+) -> str:
     """The picture alone, as XML."""
-    made = _MemoryDrawing(thinned(timeline), timeline)
+    points = MOST_POINTS // 4 if layout.is_narrow else MOST_POINTS
+    made = _MemoryDrawing(thinned(timeline, points), timeline, limits, layout)
     parts = [
-        text(LEFT, 26, title, "title"),
+        *made.title(title),
         *made.legend(),
         *made.phases(),
         *made.grid(),
         *(made.area(layer) for layer in layers(made.timeline)),
         *made.phase_marks(),
+        *made.limit_lines(),
         *made.hovers(),
         *made.peak(),
     ]
-    return drawing(WIDTH, HEIGHT, ", ".join(peak_lines(timeline)), parts)
+    about = [*peak_lines(timeline), *(limit_words(*limit) for limit in limits)]
+    return drawing(layout.width, layout.height, ", ".join(about), parts)
 
 
 class _MemoryDrawing:
     """A timeline and its scales; each method draws one part."""
 
-    def __init__(self, timeline: MemoryTimeline, whole: MemoryTimeline) -> None:
+    def __init__(
+        self, timeline: MemoryTimeline, whole: MemoryTimeline, limits: Limits, layout: Layout
+    ) -> None:
         self.timeline = timeline
         self.whole = whole
+        self.limits = limits
+        self.layout = layout
+        self.right = layout.width - layout.right
+        self.foot = layout.height - layout.bottom
         self.edges = edges(timeline)
         self.highest_bytes = max(whole.peak.memory.peak_bytes, 1.0)
         self.unit_bytes, self.unit = byte_unit(self.highest_bytes)
-        self.top_bytes = self.highest_bytes * _HEADROOM
+        self.top_bytes = _top_bytes(self.highest_bytes, limits)
 
     def x(self, operation: float) -> float:
         """Across: 0 at the start of the first operation."""
-        return LEFT + operation / max(self.whole.operations, 1) * (WIDTH - LEFT - RIGHT)
+        left = self.layout.left
+        return left + operation / max(self.whole.operations, 1) * (self.right - left)
 
     def y(self, amount_bytes: float) -> float:
         """Down: 0 bytes at the foot."""
-        return HEIGHT - BOTTOM - amount_bytes / self.top_bytes * (HEIGHT - TOP - BOTTOM)
+        return self.foot - amount_bytes / self.top_bytes * (self.foot - self.layout.top)
+
+    def title(self, words: str) -> list[str]:
+        """In one line, or on a narrow page in as many as it takes, up to three."""
+        if not self.layout.is_narrow:
+            return [text(self.layout.left, 26, words, "title")]
+        lines = folded(words, self.layout.width - 12, 8.2)[:3]
+        return [text(6, 18 + 19 * place, one, "strong") for place, one in enumerate(lines)]
 
     def legend(self) -> list[str]:
         """A square and a word for each category, with what it has at the peak."""
-        parts, x = [], float(LEFT)
-        for category, colour in COLOURS.items():
-            amount = getattr(self.whole.peak.memory, category)
-            words = f"{label(category)} {size(amount)}"
-            parts.append(f'<rect x="{x:.1f}" y="41" width="11" height="11" fill="{colour}"/>')
-            parts.append(text(x + 16, 51, words, "soft"))
-            x += 34 + 6.4 * len(words)
+        parts: list[str] = []
+        if self.layout.is_narrow:
+            for place, (category, colour) in enumerate(self._shown()):
+                x, y = (6.0, 184.0)[place % 2], 62 + 19 * (place // 2)
+                parts += self._key(x, y, category, colour)
+            return [*parts, text(184, 62 + 19 * 3 + 10, "(at the peak)", "soft")]
+        x = float(self.layout.left)
+        for category, colour in self._shown():
+            parts += self._key(x, 41, category, colour)
+            x += 32 + 6.2 * len(self._key_words(category))
         return [*parts, text(x - 4, 51, "at the peak", "soft")]
+
+    def _shown(self) -> list[tuple[str, str]]:
+        """The categories that there are, with their colours."""
+        return [
+            (category, colour)
+            for category, colour in COLOURS.items()
+            if any(getattr(point.memory, category) for point in self.whole.points)
+        ]
+
+    def _key_words(self, category: str) -> str:
+        return f"{label(category)} {size(getattr(self.whole.peak.memory, category))}"
+
+    def _key(self, x: float, y: float, category: str, colour: str) -> list[str]:
+        return [
+            f'<rect x="{x:.1f}" y="{y:.0f}" width="11" height="11" fill="{colour}"/>',
+            text(x + 16, y + 10, self._key_words(category), "soft"),
+        ]
 
     def phases(self) -> list[str]:
         """Every other stretch of the step on a darker ground, named where there is room.
 
         The last is named in any case, above its place: it mostly is the short optimizer.
         """
-        parts = []
+        parts, top = [], self.layout.top
         for index, (phase, begin, end) in enumerate(stretches(self.timeline)):
             left, right = self.x(begin), self.x(end)
             if index % 2:
-                parts.append(rect(left, TOP - 24, right - left, HEIGHT - BOTTOM - TOP + 24, "band"))
-            if right - left >= _NARROWEST_PHASE:
+                parts.append(rect(left, top - 24, right - left, self.foot - top + 24, "band"))
+            if right - left >= _NOTE_WIDTH * len(phase):
                 middle = (left + right) / 2
-                parts.append(text(middle, TOP - 8, phase, "soft middle"))
+                parts.append(text(middle, top - 8, phase, "soft middle"))
             elif end == self.whole.operations:
-                parts.append(text(right, TOP - 30, phase, "soft end"))
+                parts.append(text(right, top - 30, phase, "soft end"))
         return parts
 
     def phase_marks(self) -> list[str]:
         """A dashed line where a phase begins."""
         begins = [begin for _, begin, _ in stretches(self.timeline)][1:]
-        return [line(x, TOP - 24, x, HEIGHT - BOTTOM, "mark") for x in map(self.x, begins)]
+        return [line(x, self.layout.top - 24, x, self.foot, "mark") for x in map(self.x, begins)]
+
+    def limit_lines(self) -> list[str]:
+        """A dashed line at what each GPU has for tensors, with its name; in words alone where
+        that is far beyond the axis."""
+        left, parts = self.layout.left, []
+        for name, limit_bytes in self.limits:
+            if limit_bytes <= self.top_bytes:
+                y = self.y(limit_bytes)
+                parts.append(line(left, y, self.right, y, "level"))
+                parts.append(text(left + 6, y - 5, limit_words(name, limit_bytes), "soft over"))
+        beyond = [limit_words(*limit) for limit in self.limits if limit[1] > self.top_bytes]
+        if beyond:
+            words = f"beyond the axis: {', '.join(beyond)}"
+            parts.append(text(self.right, self.foot + 38, words, "soft end"))
+        return parts
 
     def grid(self) -> list[str]:
         """Lines and numbers of both axes."""
-        parts = []
-        foot = HEIGHT - BOTTOM
+        parts, layout = [], self.layout
         for value in ticks(self.top_bytes / self.unit_bytes, 6):
             y = self.y(value * self.unit_bytes)
-            parts.append(line(LEFT, y, WIDTH - RIGHT, y, "grid"))
-            parts.append(text(LEFT - 8, y + 4, f"{value:g}", "soft end"))
-        parts += [
-            text(self.x(value), foot + 18, f"{value:,.0f}", "soft middle")
-            for value in ticks(self.whole.operations, 10)
-        ]
-        parts.append(text(LEFT - 8, TOP - 8, self.unit, "soft end"))
-        parts.append(text((LEFT + WIDTH - RIGHT) / 2, foot + 38, "operation", "soft middle"))
+            parts.append(line(layout.left, y, self.right, y, "grid"))
+            parts.append(text(layout.left - 8, y + 4, f"{value:g}", "soft end"))
+        for value in ticks(self.whole.operations, 4 if layout.is_narrow else 10):
+            x = self.x(value)
+            place = "end" if x > self.right - 12 else "middle"
+            parts.append(text(x, self.foot + 18, f"{value:,.0f}", f"soft {place}"))
+        parts.append(text(layout.left - 8, layout.top - 8, self.unit, "soft end"))
+        parts.append(text(layout.left, self.foot + 38, "operation", "soft"))
         return parts
 
     def area(self, layer: Layer) -> str:
@@ -261,24 +342,32 @@ class _MemoryDrawing:
     def hovers(self) -> list[str]:
         """Strips that tell of the highest operation below them."""
         points = self.timeline.points
-        length = -(-len(points) // MOST_HOVERS)
+        most = MOST_HOVERS // 4 if self.layout.is_narrow else MOST_HOVERS
+        length = -(-len(points) // most)
         parts = ['<g class="hover">']
         for start in range(0, len(points), length):
             stretch = points[start : start + length]
             highest = max(stretch, key=lambda point: point.memory.peak_bytes)
             left, right = self.x(self.edges[start]), self.x(self.edges[start + len(stretch)])
             tip = "\n".join(_tip(highest, self.whole.operations))
-            parts.append(rect(left, TOP, right - left, HEIGHT - BOTTOM - TOP, "", tip))
+            parts.append(
+                rect(left, self.layout.top, right - left, self.foot - self.layout.top, "", tip)
+            )
         return [*parts, "</g>"]
 
     def peak(self) -> list[str]:
         """A ring at the peak, and above it how much it is and where."""
         point = self.whole.peak
         x, y = self.x(point.operation - 0.5), self.y(point.memory.peak_bytes)
-        lines = peak_lines(self.whole)
+        room = self.right - self.layout.left - 8
+        lines = [
+            one
+            for words in peak_lines(self.whole)
+            for one in (folded(words, room - 20, _NOTE_WIDTH) if self.layout.is_narrow else [words])
+        ]
         width, height = 20 + _NOTE_WIDTH * max(map(len, lines)), 10 + _LINE * len(lines)
-        left = min(max(x - width / 2, LEFT + 4), WIDTH - RIGHT - 4 - width)
-        top = y - 18 - height
+        left = min(max(x - width / 2, self.layout.left + 4), self.right - 4 - width)
+        top = max(y - 18 - height, self.layout.top + 2)
         texts = [
             text(left + 10, top + 18 + _LINE * index, note, "" if index else "strong")
             for index, note in enumerate(lines)
@@ -315,7 +404,7 @@ _NARROWEST_PHASE_PNG = 0.05
 """The share of the width from which a phase is named."""
 
 
-def memory_png(timeline: MemoryTimeline, title: str) -> bytes:
+def memory_png(timeline: MemoryTimeline, title: str, limits: Limits = ()) -> bytes:
     """The picture as the bytes of a file."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -324,10 +413,11 @@ def memory_png(timeline: MemoryTimeline, title: str) -> bytes:
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     unit_bytes, unit = byte_unit(timeline.peak.memory.peak_bytes)
-    top = max(timeline.peak.memory.peak_bytes, 1.0) * 1.26 / unit_bytes
+    top = _top_bytes(max(timeline.peak.memory.peak_bytes, 1.0), limits) / unit_bytes
     _draw_layers(axes, thinned(timeline), unit_bytes)
     _draw_phases(axes, timeline)
     _draw_peak(axes, timeline, unit_bytes)
+    _draw_limits(axes, limits, unit_bytes, top)
     figure.suptitle(title, x=0.02, ha="left", fontsize=13, fontweight="bold", color=INK)
     axes.set(xlim=(0, max(timeline.operations, 1)), ylim=(0, top), xlabel="operation")
     axes.grid(axis="y", color=LINE, linewidth=0.7)
@@ -375,6 +465,19 @@ def _draw_phases(axes: Axes, timeline: MemoryTimeline) -> None:
             axes.text(middle, 1.01, phase, transform=place, ha="center", color=SOFT)
         elif end == timeline.operations:
             axes.text(end, 1.01, phase, transform=place, ha="right", color=SOFT)
+
+
+def _draw_limits(axes: Axes, limits: Limits, unit_bytes: float, top: float) -> None:
+    for name, limit_bytes in limits:
+        height, words = limit_bytes / unit_bytes, limit_words(name, limit_bytes)
+        if height <= top:
+            axes.axhline(height, color=INK, linewidth=0.9, linestyle=(0, (5, 4)), alpha=0.7)
+        else:
+            height, words = top, f"beyond the axis: {words}"
+        axes.annotate(
+            words, (0, height), xytext=(4, 4 if height < top else -12),
+            textcoords="offset points", fontsize=8.5, color=SOFT,
+        )  # fmt: skip
 
 
 def _draw_peak(axes: Axes, timeline: MemoryTimeline, unit_bytes: float) -> None:

@@ -1,4 +1,5 @@
-"""A plan as a person reads it: the answer in words, the best ten, the frontier, the losers.
+"""A plan as a person reads it: the answer in words and the best options on one screen; on request
+the frontier, the losers and all that was assumed.
 
 The words come first (`answer`, `worth_knowing`, `trial_words`, `rent_or_buy`), then the page with
 its tables (`print_plan`). One option in full is `outlay.report.explain`.
@@ -6,29 +7,39 @@ its tables (`print_plan`). One option in full is `outlay.report.explain`.
 
 from __future__ import annotations
 
+import shlex
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import RenderableType
-from rich.table import Table
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from outlay.cost.cash import USED_UP
 from outlay.offers.offer import CHEAPEST_REGION
 from outlay.offers.places import DataRoute
 from outlay.plan.option import Option
-from outlay.plan.ranking import BreakEven, Plan, advantage_of, tie_usd_per_hour
+from outlay.plan.ranking import (
+    BreakEven,
+    Plan,
+    advantage_of,
+    best_of_each_kind,
+    kind_of,
+    tie_usd_per_hour,
+)
 from outlay.plan.sensitivity import Swing, TrialValue, spot_limit_per_month
-from outlay.report.console import INDENT, Page, bullets, muted, table
-from outlay.report.price_report import OLD_DAYS, is_old, prices_in_words
+from outlay.report.console import INDENT, Page, Table, bullets, muted, table
 from outlay.report.rests_on import rests_on
 from outlay.report.text import (
+    OLD_DAYS,
     clipped_percent,
     count,
     counted,
     duration,
     duration_range,
     in_currency,
+    is_old,
     machine,
+    prices_in_words,
     usd,
     usd_range,
 )
@@ -46,9 +57,10 @@ def answer(plan: Plan, workload: Workload) -> Iterator[Text]:
         yield _no_answer(plan)
         return
     yield _take(plan, plan.chosen, workload)
+    yield from map(Text, hours_words(plan, plan.chosen, workload))
     for words in _tie(plan, plan.chosen):
         yield Text(words)
-    yield _risk(plan.chosen, workload)
+    yield _risk(plan.chosen)
     if plan.chosen.scarcity is not None:
         yield Text(f"Caution: {plan.chosen.scarcity}.", style="yellow")
     yield from map(Text, cash_words(plan.chosen, workload))
@@ -58,8 +70,10 @@ def answer(plan: Plan, workload: Workload) -> Iterator[Text]:
     yield Text(_instead(plan, plan.chosen))
 
 
-def worth_knowing(plan: Plan, swing: Swing | None, trial: TrialValue | None) -> Iterator[str]:
-    """What the decision hangs on most, whether to try first, and what spot has to do with it."""
+def worth_knowing(
+    plan: Plan, swing: Swing | None, trial: TrialValue | None, file: str = ""
+) -> Iterator[str]:
+    """Which input matters most, what interruptions to expect, and whether to try first."""
     chosen = plan.chosen
     if chosen is None:
         return
@@ -68,17 +82,16 @@ def worth_knowing(plan: Plan, swing: Swing | None, trial: TrialValue | None) -> 
     if chosen.tenancy == "spot" and chosen.run is not None:
         yield _spot(plan, chosen)
     if trial is not None:
-        yield trial_words(trial)
+        yield trial_words(trial, file)
 
 
 def _hinge(swing: Swing) -> str:
     cost = (
-        f"The cost hangs most on the {_input(swing.name)}: {usd(swing.usd.low)} to "
-        f"{usd(swing.usd.high)} between its 10th and its 90th percentile"
+        f"Least certain: the {_input(swing.name)} ({usd(swing.usd.low)} to {usd(swing.usd.high)})"
     )
     if swing.winner is None:
-        return f"{cost}, and the choice stays the same."
-    return f"{cost}; at one end {_named(swing.winner)} would be the choice."
+        return f"{cost}; the choice stays the same."
+    return f"{cost}; at one end {_named(swing.winner)} is the better choice."
 
 
 def _input(name: str) -> str:
@@ -90,12 +103,16 @@ def _input(name: str) -> str:
 def _spot(plan: Plan, chosen: Option) -> str:
     assert chosen.run is not None
     count = float(chosen.run.interruptions)
-    expected = f"Interruptions to expect: {count:.2g}" if count >= 0.1 else "Hardly an interruption"
+    expected = f"{count:.2g}" if count >= 0.1 else "fewer than 0.1"
+    expected = f"Expected interruptions of this run: {expected}"
     uninterrupted = _uninterrupted(plan)
     rate = None if uninterrupted is None else spot_limit_per_month(chosen, uninterrupted)
     if rate is None:
-        return f"{expected} in this run."
-    return f"{expected} in this run; spot pays up to {rate:,.0f} interruptions a month."
+        return f"{expected}."
+    return (
+        f"{expected}. Spot stays cheaper than a machine without interruptions up to "
+        f"{rate:,.0f} a month."
+    )
 
 
 def _take(plan: Plan, chosen: Option, workload: Workload) -> Text:
@@ -114,6 +131,29 @@ def _take(plan: Plan, chosen: Option, workload: Workload) -> Text:
     condition = chosen.condition
     text.append("." if condition is None else f", {condition}.", style="none")
     return text
+
+
+def hours_words(plan: Plan, chosen: Option, workload: Workload) -> Iterator[str]:
+    """Of a length in hours: how they are read, what is best in the other reading, and how to get
+    that; nothing for other lengths."""
+    if plan.hours_are_equal is None:
+        return
+    hours, other = f"{(workload.length.training_s or 0.0) / HOUR_S:,.4g} h", plan.best_otherwise
+    is_same = other is None or _named(other) == _named(chosen)
+    if plan.hours_are_equal:
+        read = f"Hours are read as hours: {hours} on any machine, the cheapest first."
+        otherwise = "By the training done in them: hours_are_equal = false"
+        figures = "" if other is None else f"{_per_million(other)}, not {_per_million(chosen)}"
+    else:
+        read = f"Hours are read as work: the training done in {hours}, by a million samples."
+        otherwise = "By the hour: hours_are_equal = true"
+        figures = "" if other is None else _figures(other)
+    best = "" if is_same or other is None else f" ({_named(other)}, {figures})"
+    yield f"{read} {otherwise}{best}."
+
+
+def _per_million(option: Option) -> str:
+    return f"{usd(option.training_usd_per_million_samples)} a million samples"
 
 
 def alert_words(plan: Plan, workload: Workload, below_usd: float) -> str:
@@ -144,38 +184,41 @@ def _on_average(option: Option) -> str:
 
 def _tie(plan: Plan, chosen: Option) -> Iterator[str]:
     """Who is as good, and why it is not taken."""
-    best, key = plan.tied[0], _kind(chosen)
-    others = _representatives(option for option in plan.tied if _kind(option) != key)
+    best, key = plan.tied[0], kind_of(chosen)
+    others = best_of_each_kind(option for option in plan.tied if kind_of(option) != key)
     if best.rank == chosen.rank and not others:
         return  # the same machine elsewhere
     first = others[0] if best.rank == chosen.rank else best
     others = [option for option in others if option is not first]
-    more = f" and {counted(len(others), 'other')}" if others else ""
+    more = f" and {len(others):,} more" if others else ""
     advantage = advantage_of(chosen, first)
     because = advantage or (
-        "it costs least on average" if best.rank == chosen.rank else "it is as little trouble"
+        "it costs least on average" if best.rank == chosen.rank else "it is as easy to use"
     )
+    average_usd = first.expected_cost_usd
+    amount = usd(first.usd) if average_usd is None else f"{usd(average_usd)} on average"
     yield (
-        f"Cannot be told apart from #{first.rank} ({_named(first)}, {_figures(first)})"
-        f"{more}: chosen because {because}."
+        f"As good within the error: #{first.rank} ({_named(first)}, {amount} in "
+        f"{duration(first.busy_s)}){more}; taken because {because}."
     )
 
 
-def _risk(chosen: Option, workload: Workload) -> Text:
+def _risk(chosen: Option) -> Text:
     """What most of it is spent on, and how sure one can be of the limits."""
     text = Text(_spent_on(chosen))
-    ranges, limits = chosen.ranges, workload.limits
+    ranges = chosen.ranges
     assert ranges is not None
     chances = [
-        (f"to stay within {usd(limits.budget_usd)}", ranges.within_budget),
-        (f"to be done in {duration(limits.deadline_s)}", ranges.meets_deadline),
+        ("the budget", ranges.within_budget),
+        ("the deadline", ranges.meets_deadline),
     ]
     clauses = [
         f"{what}: {clipped_percent(chance)}" for what, chance in chances if chance is not None
     ]
     if clauses:
         low = min(chance for _, chance in chances if chance is not None) < 0.9
-        text.append(f" Chance {', '.join(clauses)}.", style="yellow" if low else "none")
+        words = f" Chance of keeping {', '.join(clauses)}."
+        text.append(words, style="yellow" if low else "none")
     return text
 
 
@@ -196,23 +239,23 @@ def cash_words(option: Option, workload: Workload) -> Iterator[str]:
     if due_usd > 0:
         assert option.offer.commitment is not None
         sentences.append(
-            f"It obliges for {option.offer.commitment.name}: {money(due_usd, workload)} "
-            f"{'more ' if sentences else ''}fall due by its end, also if you stop early."
+            f"It binds you for {option.offer.commitment.name}: {money(due_usd, workload)} "
+            f"{'more ' if sentences else ''}must be paid by its end, even if you stop early."
         )
     if sentences:
         yield " ".join(sentences)
 
 
 def _spent_on(chosen: Option) -> str:
-    """The largest lines, and what share of the billed time trains."""
+    """The largest lines, and what share of the billed time is training."""
     assert chosen.cost is not None
     assert chosen.run is not None
     lines = sorted(chosen.cost.breakdown.lines, key=lambda line: -float(line.usd))
     largest = [line for line in lines[:3] if float(line.usd) >= 0.02 * chosen.usd]
     parts = ", ".join(f"{line.name} {usd(float(line.usd))}" for line in largest)
     training = float(chosen.run.training_s) / chosen.busy_s
-    spending = f"Of that {parts}" if parts else "It costs nothing"
-    return f"{spending}; {clipped_percent(training)} of its time trains."
+    spending = f"Mostly {parts}" if parts else "It costs nothing"
+    return f"{spending}; {clipped_percent(training)} of the time is training."
 
 
 def _instead(plan: Plan, chosen: Option) -> str:
@@ -233,7 +276,7 @@ def _next(plan: Plan, chosen: Option) -> Iterator[str]:
     if second is not None:
         yield f"Next best: {_named(second)}, {_figures(second)}."
     else:
-        yield "There is no other that satisfies the limits."
+        yield "Nothing else satisfies the limits."
 
 
 def _faster(plan: Plan, chosen: Option) -> Iterator[str]:
@@ -263,11 +306,14 @@ def _uninterrupted(plan: Plan) -> Option | None:
 def _bought(plan: Plan) -> Iterator[str]:
     for break_even in plan.break_even[:1]:
         if break_even.use_s is None:
-            yield f"Buying {break_even.buy} never pays here."
+            yield f"Buying {break_even.buy} never becomes cheaper than renting here."
         else:
             hours = f"{break_even.use_s / HOUR_S:,.0f} h"
             cash = f", but {break_even.over_budget}" if break_even.over_budget else ""
-            yield f"Buying {break_even.buy} pays from {hours}{_by_the_calendar(break_even)}{cash}."
+            yield (
+                f"Buying {break_even.buy} becomes cheaper than renting after {hours} of use"
+                f"{_by_the_calendar(break_even)}{cash}."
+            )
 
 
 def _named(option: Option) -> str:
@@ -287,18 +333,19 @@ def _usually(option: Option) -> str:
     return f": usually {usd(usual)} more" if usual else ""
 
 
-def trial_words(trial: TrialValue) -> str:
-    """Whether trying two machines first is worth it."""
+def trial_words(trial: TrialValue, file: str = "") -> str:
+    """Whether trying two machines first is worth it, and the command that does."""
     other = f"{machine_of(trial.second)} at {trial.second.offer.provider}"
     if trial.is_worth_it:
         return (
-            f"Try it against {other} first: that costs {usd(trial.cost_usd)} and saves "
+            f"Try both first: ten minutes of it and of {other} cost {usd(trial.cost_usd)} and save "
             f"{usd(trial.gain_usd)} on average ({clipped_percent(trial.second_wins)} that the "
-            "other wins)."
+            f"other is cheaper): outlay bench {shlex.quote(file) if file else 'FILE'} "
+            "--on worth-it (its [run] table names your script)"
         )
     return (
-        f"No trial needed: one against {other} would cost {usd(trial.cost_usd)} and save "
-        f"{usd(trial.gain_usd)} on average."
+        f"No trial needed: ten minutes of it and of {other} would cost {usd(trial.cost_usd)} and "
+        f"save {usd(trial.gain_usd)} on average."
     )
 
 
@@ -306,10 +353,10 @@ def rent_or_buy(plan: Plan) -> Iterable[str]:
     """For each machine to be bought, after how much use it pays."""
     for break_even in plan.break_even:
         if break_even.use_s is None:
-            verdict = "never pays: running it costs more than renting the same work"
+            verdict = "never becomes cheaper: running it costs more than renting the same work"
         else:
             hours = f"{break_even.use_s / HOUR_S:,.0f} h"
-            verdict = f"pays after {hours} of use{_by_the_calendar(break_even)}"
+            verdict = f"becomes cheaper after {hours} of use{_by_the_calendar(break_even)}"
         resale = f" less {usd(break_even.resale_usd)} resale" if break_even.resale_usd else ""
         yield (
             f"{break_even.buy} ({usd(break_even.purchase_usd)}{resale}) {verdict}; it costs "
@@ -320,11 +367,11 @@ def rent_or_buy(plan: Plan) -> Iterable[str]:
 
 
 def _by_the_calendar(break_even: BreakEven) -> str:
-    """How long that is at the use it is put to, and whether it lives so long."""
+    """How long that is as it is used, and whether that is within its planned life."""
     if break_even.calendar_s is None or break_even.use_s is None or break_even.life_use_s is None:
         return ""
-    late = "" if break_even.use_s <= break_even.life_use_s else ", which it does not live to see"
-    return f", {break_even.calendar_s / DAY_S:,.0f} days as it is used{late}"
+    late = "" if break_even.use_s <= break_even.life_use_s else ", after the end of its life"
+    return f" ({break_even.calendar_s / DAY_S:,.0f} days as it is used{late})"
 
 
 def _no_answer(plan: Plan) -> Text:
@@ -360,7 +407,7 @@ def before_renting(option: Option, workload: Workload) -> Iterator[str]:
     rate = f"{route.size_bytes / before_s * 8 / 1e6:,.4g} Mbit/s"
     yield (
         f"Before that: {_hours(before_s)} of {what} ({route.size_bytes / GB:,.4g} GB at {rate}"
-        f"{', assumed' if stated is None else ''}: {key}), by {_copied_by(route)}."
+        f"{', assumed' if stated is None else ''}: {key}); {_copied_by(route)}."
     )
 
 
@@ -370,7 +417,9 @@ def _hours(time_s: float) -> str:
 
 
 def _copied_by(route: DataRoute) -> str:
-    return "a copying machine" if route.copied_by == "copying machine" else route.copied_by
+    if route.copied_by == "copying machine":
+        return "a small machine is rented for it"
+    return "no machine is rented for it"
 
 
 def machine_of(option: Option) -> str:
@@ -410,10 +459,13 @@ def grounds(plan: Plan) -> Iterator[Text]:
 # As a page: the words above the tables of options.
 
 
-BEST = 10
+BEST, BEST_IN_FULL = 5, 10
+"""Rows of the table of the best, on one screen and in full."""
+OWN_SHOWN = 3
+"""Own offers that lost and are named with the reason on the first screen."""
 NARROW = 100
 """Columns below which words are kept short."""
-EXPECTED_APART = 0.02
+EXPECTED_APART = 0.005
 """From how much on the mean of a cost is said beside the likely one, as a share of it."""
 NAME_WIDTH = 24
 """Characters of an own offer's name in a table."""
@@ -427,23 +479,99 @@ def print_plan(
     workload: Workload,
     profile: Profile,
     *,
-    best: int = BEST,
+    best: int | None = None,
     swing: Swing | None = None,
     trial: TrialValue | None = None,
+    full: bool = False,
+    file: str = "",
 ) -> None:
-    """Print the answer in words, the table of the best, and what else one should know."""
+    """Print the answer in words and the table of the best; in full, what else there is to know.
+
+    `file` is the workload's, for commands to go on with.
+    """
     for sentence in prices_of_then(plan):
         page.print(sentence)
-    page.print(_head(plan, workload, profile))
+    page.print(_head(workload, profile))
     for sentence in price_age(plan):
         page.print(sentence)
     for line in (*answer(plan, workload), *grounds(plan)):
         page.print(line)
-    remarks = list(worth_knowing(plan, swing, trial))
+    remarks = list(worth_knowing(plan, swing, trial, file))
+    best = best or (BEST_IN_FULL if full else BEST)
+    if not full:
+        _print_in_short(page, plan, swing, trial, best, file)
+        return
     for title, body in _sections(plan, remarks, page.width - INDENT, best):
         page.print_section(title, body)
     page.print()
-    page.print(muted(_footer(plan)))
+    page.print(muted(_explain_hint(plan)))
+
+
+def _print_in_short(
+    page: Page, plan: Plan, swing: Swing | None, trial: TrialValue | None, best: int, file: str
+) -> None:
+    """The rest of the first screen: what may change one's mind, the best, and where the rest is."""
+    decides = swing if swing is not None and swing.winner is not None else None
+    pays = trial if trial is not None and trial.is_worth_it else None
+    for sentence in (*worth_knowing(plan, decides, pays, file), *_own_lost(plan)):
+        page.print(Text(sentence))
+    width = page.width - INDENT
+    priced = best_of_each_kind(option for option in plan.options if option.cost is not None)
+    if priced:
+        page.print_section(_best_title(plan, priced, best), _best_table(plan, priced, best, width))
+    ruled_out = plan.options[_feasible(plan) :]
+    if plan.chosen is None and ruled_out:
+        page.print_section("Ruled out", _ruled_out(ruled_out, width))
+    page.print()
+    for sentence in (*_cheaper_doubtful(plan), f"{_full_hint(plan)} {_explain_hint(plan)}"):
+        page.print(muted(sentence))
+
+
+def _own_lost(plan: Plan) -> Iterator[str]:
+    """The user's own offers that cannot be taken, and why."""
+    lost = [option for option in plan.options[_feasible(plan) :] if option.offer.quoted]
+    for option in lost[:OWN_SHOWN]:
+        yield f"Your {_distinct_name(option)} at {option.offer.provider}: {option.why_not}."
+    if len(lost) > OWN_SHOWN:
+        yield f"{len(lost) - OWN_SHOWN:,} more of your own offers are ruled out: --full."
+
+
+def _feasible(plan: Plan) -> int:
+    """How many options satisfy the limits: they come first."""
+    return bisect_left(plan.options, True, key=lambda option: not option.feasible)
+
+
+def _doubtful_options(plan: Plan) -> list[Option]:
+    """What would be the choice if its price could be relied on; cheapest first."""
+    last = _feasible(plan)
+    first = bisect_left(plan.options, True, hi=last, key=lambda option: bool(option.doubts))
+    cheaper = (option for option in plan.options[first:last] if _beats(option, plan))
+    return sorted(best_of_each_kind(cheaper), key=_usd)
+
+
+def _cheaper_doubtful(plan: Plan) -> Iterator[str]:
+    doubtful = _doubtful_options(plan)
+    if doubtful:
+        first = doubtful[0]
+        yield (
+            f"Cheaper at doubtful prices, which are not chosen: {len(doubtful):,}, from "
+            f"{usd(first.usd)} ({_named(first)}: {', '.join(first.doubts)})."
+        )
+
+
+def _full_hint(plan: Plan) -> str:
+    """What else there is, and how to see it."""
+    parts = []
+    faster = len(_worthwhile(plan)) - 1
+    if faster > 0:
+        parts.append(f"{faster:,} faster for more money")
+    if plan.break_even:
+        parts.append("rent or buy")
+    out = len(plan.options) - _feasible(plan)
+    if out:
+        parts.append(f"{counted(out, 'option')} ruled out")
+    parts.append(f"{counted(len(plan.assumptions), 'assumption')}")
+    return f"--full: {', '.join(parts)}."
 
 
 def prices_of_then(plan: Plan) -> Iterable[str]:
@@ -479,9 +607,9 @@ def _has_old_prices(plan: Plan) -> bool:
 def _sections(
     plan: Plan, remarks: Sequence[str], width: int, best: int
 ) -> Iterable[tuple[str, RenderableType]]:
-    priced = _representatives(option for option in plan.options if option.cost is not None)
+    priced = best_of_each_kind(option for option in plan.options if option.cost is not None)
     if priced:
-        yield _best_title(plan, priced, best), _options(_shown(priced, best), plan, width)
+        yield _best_title(plan, priced, best), _best_table(plan, priced, best, width)
     with_cash = [option for option in _shown(priced, best) if _has_cash(option)]
     if with_cash:
         yield "Paid on the first day, and due if you stop then", _cash_table(with_cash, width)
@@ -489,15 +617,14 @@ def _sections(
         yield "Worth knowing", bullets(remarks)
     faster = _worthwhile(plan)
     if len(faster) > 1:
-        title = "Faster for more money: the frontier, in steps of a tenth of the time or more"
+        title = "Faster for more money: each at least a tenth faster than the one before"
         yield title, _frontier(faster, plan, width)
-    doubtful = _representatives(
-        option for option in plan.options if option.feasible and option.doubts
-    )
-    cheaper = [option for option in doubtful if _beats(option, plan)]
+    cheaper = _doubtful_options(plan)
     if cheaper:
-        yield "Cheaper, but doubtful", _doubtful(sorted(cheaper[:5], key=_usd), width)
-    unpriced = _representatives(option for option in plan.options if option.run and not option.cost)
+        yield "Cheaper, but doubtful", _doubtful(cheaper[:5], width)
+    unpriced = best_of_each_kind(
+        option for option in plan.options if option.run and not option.cost
+    )
     if unpriced:
         yield "No price known", _unpriced(unpriced[:best], plan.chosen, width)
     if plan.break_even:
@@ -510,24 +637,19 @@ def _sections(
     yield "Assumed", bullets(plan.assumptions)
 
 
-def _footer(plan: Plan) -> str:
+def _explain_hint(plan: Plan) -> str:
     rank = plan.chosen.rank if plan.chosen else "RANK"
-    return (
-        f"The bill line by line, what it hangs on, and every source: --explain {rank} "
-        "(or a provider, a GPU ...)"
-    )
+    return f"--explain {rank} (or a provider, a GPU): its bill line by line, its sources."
 
 
-def _head(plan: Plan, workload: Workload, profile: Profile) -> Text:
+def _head(workload: Workload, profile: Profile) -> Text:
     limits = workload.limits
     clauses = [f"{workload.name}: {_work(workload, profile)}"]
     if limits.budget_usd is not None:
         clauses.append(f"budget {money(limits.budget_usd, workload)}")
     if limits.deadline_s is not None:
         clauses.append(f"deadline {duration(limits.deadline_s)}")
-    offers = len({option.offer.identity for option in plan.options})
-    options = counted(len(plan.options), "option")
-    return Text(f"{', '.join(clauses)}. {options} from {counted(offers, 'offer')}.")
+    return Text(f"{', '.join(clauses)}.")
 
 
 def _work(workload: Workload, profile: Profile) -> str:
@@ -543,30 +665,13 @@ def _work(workload: Workload, profile: Profile) -> str:
     return work
 
 
-def _representatives(options: Iterable[Option]) -> list[Option]:
-    """The best option of each provider, GPU and tenancy, in rank order; every quote."""
-    keys: set[tuple[str, str, str]] = set()
-    best = []
-    for option in options:
-        key = _kind(option)
-        if key not in keys or option.offer.quoted:
-            keys.add(key)
-            best.append(option)
-    return best
-
-
-def _kind(option: Option) -> tuple[str, str, str]:
-    """What options have in common of which the best stands for all."""
-    return option.offer.provider, option.offer.gpu, option.tenancy
-
-
 def _best_title(plan: Plan, shown: Sequence[Option], best: int) -> str:
     measures = {"expected": "expected cost", "p90": "90th percentile of the cost"}
     is_cost = plan.ranked_by == "cost"
     measure = measures.get(plan.risk, "likely cost") if is_cost else plan.ranked_by
     return (
         f"Best {min(best, len(shown))} of {len(shown)} by {measure}: the best of each "
-        f"provider, GPU and tenancy (--json has all {len(plan.options):,})"
+        f"provider, GPU and tenancy (of {counted(len(plan.options), 'option')})"
     )
 
 
@@ -576,11 +681,27 @@ def _shown(options: Sequence[Option], best: int) -> list[Option]:
     return [*options[:best], *own[:best]]
 
 
+_COUNTED_BESIDE = (
+    "* Counts, beside the bill: interruptions, waiting, preferences, usual prices of what has none."
+)
+
+
+def _best_table(plan: Plan, priced: Sequence[Option], best: int, width: int) -> RenderableType:
+    """The table of the best, and what its marks mean."""
+    shown = _shown(priced, best)
+    made = _options(shown, plan, width)
+    if any(_is_marked(option, plan) for option in shown):
+        return Group(made, muted(_COUNTED_BESIDE))
+    return made
+
+
 def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
     rows = []
+    marked = any(_is_marked(option, plan) for option in options)
     for option in options:
         assert option.cost is not None
         assert option.run is not None
+        pad = "" if not marked else "*" if _is_marked(option, plan) else " "
         rows.append(
             (
                 str(option.rank),
@@ -592,24 +713,40 @@ def _options(options: Sequence[Option], plan: Plan, width: int) -> Table:
                 str(option.step.batch_size),
                 duration(option.step.step_time_s.likely),
                 duration(option.busy_s),
-                usd(option.usd),
-                usd(option.expected_cost_usd),
+                usd(plan.measure_usd(option)) + pad,
+                *([] if plan.ranked_by == "cost" else [usd(option.expected_cost_usd)]),
                 _range(option),
-                usd(option.training_usd_per_million_samples),
                 _mark(option, plan, width),
             )
         )
-    drop = ["region", "$/M", "step", "batch", "$/h", "range", "#", "expected"]
-    if plan.ranked_by != "cost":
-        drop.remove("$/M")
+    head = _ranked_head(plan)
+    cost = [] if plan.ranked_by == "cost" else ["cost"]
     return table(
-        ("#", "provider", "region", "machine", "tenancy", "$/h", "batch", "step", "time", "cost",
-         "expected", "range", "$/M", ""),
+        ("#", "provider", "region", "machine", "tenancy", "$/h", "batch", "step", "time", head,
+         *cost, "range", ""),
         rows,
         width,
-        right=("#", "$/h", "batch", "step", "time", "cost", "expected", "$/M"),
-        drop=drop,
+        right=("#", "$/h", "batch", "step", "time", head, *cost),
+        drop=("region", "step", "batch", "$/h", *cost),
+        fold=("", "range", "tenancy", "provider", "time"),
     )  # fmt: skip
+
+
+def _ranked_head(plan: Plan) -> str:
+    """The head of what a plan is ranked by."""
+    if plan.ranked_by != "cost":
+        return "$/M"
+    return {"expected": "expected", "p90": "90 % below"}.get(plan.risk, "cost")
+
+
+def _is_marked(option: Option, plan: Plan) -> bool:
+    """Whether it is ranked by more than what it costs in money."""
+    if plan.ranked_by != "cost":
+        return False
+    money_usd = option.expected_cost_usd if plan.risk == "expected" else None
+    if money_usd is None:
+        money_usd = option.paid_usd - (option.cost.usual_usd if option.cost else 0.0)
+    return abs(option.merit_usd - money_usd) > EXPECTED_APART * money_usd
 
 
 def _has_cash(option: Option) -> bool:
@@ -638,7 +775,8 @@ def _cash_table(options: Sequence[Option], width: int) -> Table:
         rows,
         width,
         right=("#", "on day one", "still due", "cost"),
-        drop=("provider", "#"),
+        drop=("provider",),
+        fold=("still due", "how"),
     )
 
 
@@ -664,8 +802,10 @@ def _mark(option: Option, plan: Plan, width: int) -> str:
     if option.rank in plan.tie:
         head = "tie"
     if option.cost is not None and option.cost.usual_usd > 0.01 * option.usd:
-        unpriced = f"+{usd(option.cost.usual_usd)}{' not priced' if width >= NARROW else '?'}"
+        unpriced = f"{usd(option.cost.usual_usd)}{' unpriced' if width >= NARROW else '?'}"
         head = f"{head}, {unpriced}" if head else unpriced
+    elif option.cost is not None and option.cost.unknown:
+        head = f"{head}, not all priced" if head else "not all priced"
     if chosen is None or width < WIDE:
         return head
     more_usd = plan.measure_usd(option) - plan.measure_usd(chosen)
@@ -700,6 +840,7 @@ def _frontier(options: Sequence[Option], plan: Plan, width: int) -> Table:
     is_whole = plan.ranked_by == "cost"
     rows = [
         (
+            str(option.rank),
             duration(option.busy_s if is_whole else option.training_s_per_sample * 1e6),
             usd(_paid_usd(option, plan)),
             machine_of(option),
@@ -711,7 +852,10 @@ def _frontier(options: Sequence[Option], plan: Plan, width: int) -> Table:
     ]
     what = {"expected": "expected ", "p90": "90th percentile of "}.get(plan.risk, "")
     heads = ("time", f"{what}cost") if is_whole else ("1M samples in", f"{what}$/M")
-    return table((*heads, "machine", "provider", "tenancy"), rows, width, right=heads)
+    all_heads = ("#", *heads, "machine", "provider", "tenancy")
+    return table(
+        all_heads, rows, width, right=("#", *heads), fold=("tenancy", "provider", "machine")
+    )
 
 
 def _beats(option: Option, plan: Plan) -> bool:
@@ -730,6 +874,7 @@ def _usd(option: Option) -> float:
 def _doubtful(options: Sequence[Option], width: int) -> Table:
     rows = [
         (
+            str(option.rank),
             usd(option.usd),
             machine_of(option),
             option.offer.provider,
@@ -739,10 +884,11 @@ def _doubtful(options: Sequence[Option], width: int) -> Table:
         for option in options
     ]
     return table(
-        ("cost", "machine", "provider", "tenancy", "why doubtful"),
+        ("#", "cost", "machine", "provider", "tenancy", "why doubtful"),
         rows,
         width,
-        right=("cost",),
+        right=("#", "cost"),
+        fold=("why doubtful", "tenancy"),
         wrap="why doubtful",
     )
 
@@ -754,6 +900,7 @@ def _unpriced(options: Sequence[Option], chosen: Option | None, width: int) -> T
         tie_usd = tie_usd_per_hour(option, chosen)
         rows.append(
             (
+                str(option.rank),
                 machine_of(option),
                 option.offer.provider,
                 str(option.step.batch_size),
@@ -763,10 +910,10 @@ def _unpriced(options: Sequence[Option], chosen: Option | None, width: int) -> T
             )
         )
     return table(
-        ("machine", "provider", "batch", "step", "time", "best value below"),
+        ("#", "machine", "provider", "batch", "step", "time", "best value below"),
         rows,
         width,
-        right=("batch", "step", "time", "best value below"),
+        right=("#", "batch", "step", "time", "best value below"),
         drop=("batch", "step"),
     )
 
@@ -796,7 +943,7 @@ def _short_reason(option: Option) -> str:
     if not option.fits:
         return "does not fit"
     if option.blocked is not None:
-        return "not as asked"
+        return "requirement not met"
     if not option.runs:
         return "PyTorch does not run"
     if not option.for_sale:

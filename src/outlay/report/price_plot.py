@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outlay.prices.history import GoodTime, PriceHistory, PricePoint, PriceSeries, RentTenancy
+from outlay.report.encoding import encoding_of, is_unicode
 from outlay.report.price_report import (
     TENANCY_WORDS,
     ProviderYear,
@@ -38,8 +39,10 @@ from outlay.report.svg import (
     LINE,
     SOFT,
     STYLE,
+    Layout,
     check_plot_path,
     drawing,
+    for_widths,
     line,
     page,
     text,
@@ -216,8 +219,7 @@ def time_names(first: int, last: int) -> list[tuple[int, str]]:
 
 def needs_ascii() -> bool:
     """Whether standard output cannot show braille: not Unicode, or a console without the font."""
-    encoding = (getattr(sys.stdout, "encoding", "") or "").lower().replace("-", "")
-    return not encoding.startswith("utf") or os.environ.get("TERM") in ("linux", "dumb")
+    return not is_unicode(encoding_of(sys.stdout)) or os.environ.get("TERM") in ("linux", "dumb")
 
 
 # As a file: the same lines in SVG and by matplotlib
@@ -231,22 +233,8 @@ COLOURS = (
 GREY = "#b9c0ca"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """The size of a drawing and the room around its axes."""
-
-    width: int
-    height: int
-    left: int
-    right: int
-    top: int = 22
-    bottom: int = 28
-    are_named: bool = True
-    """Whether lines have their provider's name at the end."""
-
-
 WIDE = Layout(width=1080, height=380, left=52, right=150)
-NARROW = Layout(width=380, height=300, left=40, right=10, are_named=False)
+NARROW = Layout(width=360, height=300, left=40, right=10, are_named=False)
 _LINE_HEIGHT = 15
 _LETTER = 7.2
 """About the width of a figure on an axis."""
@@ -264,9 +252,7 @@ h1 { font-size: 20px; margin: 0 0 4px; } h2 { font-size: 16px; margin: 28px 0 6p
 p { margin: 4px 0; max-width: 76ch; } .note { color: var(--soft); }
 .key { display: inline-block; margin-right: 18px; color: var(--soft); }
 .key svg { display: inline-block; width: 30px; height: 10px; vertical-align: middle; }
-.narrow { display: none; }
-@media (max-width: 700px) { .wide { display: none; } .narrow { display: block; }
-  body { font-size: 15px; } .less { display: none; } }
+@media (max-width: 700px) { body { font-size: 15px; } .less { display: none; } }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; margin-top: 10px; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: 4px 12px 4px 0; border-bottom: 1px solid var(--line); }
@@ -328,8 +314,7 @@ def history_html(
         years = provider_years(history, tenancy)
         parts += [
             f"<h2>{TENANCY_WORDS[tenancy]}</h2>",
-            f'<div class="wide">{tenancy_svg(shown, tenancy, WIDE)}</div>',
-            f'<div class="narrow">{tenancy_svg(shown, tenancy, NARROW)}</div>',
+            for_widths(partial(tenancy_svg, shown, tenancy), WIDE, NARROW),
             _table(years, colours_of(shown)),
         ]
     if times:

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from rich.table import Table
-
 from outlay.offers.catalog import doubt_meanings
-from outlay.offers.offer import Offer, Tenancy
+from outlay.offers.offer import Tenancy
 from outlay.offers.price_book import PriceBook
 from outlay.prices.alerts import CheapOffer
 from outlay.prices.checks import BUNDLED, ComparedMachine, SourceComparison, SourcePrice
@@ -28,59 +26,15 @@ from outlay.prices.history import (
 from outlay.prices.price_changes import ChangeTotal, PriceChange, PriceChanges
 from outlay.prices.price_store import UNREAD, Attempt, State
 from outlay.prices.status import Installed, KeyStatus, SetUp, SourceStatus
-from outlay.report.console import Page, table
+from outlay.report.console import Page, Table, table
 from outlay.report.documents import Document, copied
-from outlay.report.text import counted, machine, size, usd
+from outlay.report.text import OLD_DAYS, counted, machine, prices_in_words, size, usd
 from outlay.units import days_after, days_between
 
 if TYPE_CHECKING:
     from outlay.prices.own_lists import ListSummary
 
-OLD_DAYS = 14
-"""Prices older than that are said to be old, with the command that renews them."""
-
-
-def prices_in_words(book: PriceBook, today: str) -> str:
-    """Whose prices, how old, and how to renew old ones: `the bundled snapshot of 2026-08-22`."""
-    if book.kind == "past" or not today:
-        return book.name
-    days = days_between(book.as_of, today)
-    if book.freshness and days <= OLD_DAYS:
-        return _refreshed_in_words(book, today)
-    age = "of today" if days <= 0 else f"{counted(days, 'day')} old"
-    asked = max((book.as_of, *book.confirmed.values()))
-    renew = ": `outlay prices refresh` renews them"
-    return f"{book.name}, {age}" + (renew if days_between(asked, today) > OLD_DAYS else "")
-
-
 # --- refresh ---
-
-
-def _refreshed_in_words(book: PriceBook, today: str) -> str:
-    """`26 providers refreshed today, 4 with older lists: azure 2024-08-19, ... and 1 more`."""
-    days = {name: days_between(day, today) for name, day in book.freshness.items()}
-    new = [name for name, age in days.items() if age <= OLD_DAYS]
-    old = sorted((day, name) for name, day in book.freshness.items() if name not in new)
-    is_of_today = all(book.confirmed.get(name) == today for name in new)
-    when = "refreshed today" if is_of_today else f"of the last {OLD_DAYS} days"
-    words = f"{counted(len(new), 'provider')} {when}"
-    if not old:
-        return words
-    named = [f"{name} {day}" for day, name in old]
-    shown = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
-    asked = [book.confirmed.get(name) or day for day, name in old]
-    is_waiting = any(days_between(day, today) > OLD_DAYS for day in asked)
-    renew = ": `outlay prices refresh` renews them" if is_waiting else ""
-    lists = "an older list" if len(old) == 1 else "older lists"
-    return f"{words}, {len(old)} with {lists}: {shown}{renew}"
-
-
-def is_old(book: PriceBook, offer: Offer, tenancy: Tenancy, today: str) -> bool:
-    """Whether nobody has asked for the price of an offer for long; what was promised holds."""
-    if offer.is_promised:
-        return False
-    asked = max(offer.seen_on(tenancy), book.confirmed.get(offer.provider, ""))
-    return days_between(asked, today) > OLD_DAYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,7 +285,8 @@ def _comparison_table(machines: Sequence[ComparedMachine], width: int) -> Table:
         rows,
         width,
         right=("$/h", "spot $/h", "differs"),
-        drop=("instance", "spot $/h", "region"),
+        drop=("spot $/h",),
+        fold=("in a plan", "instance", "region", "source", "as of"),
         wrap="in a plan",
     )  # fmt: skip
 
@@ -497,7 +452,7 @@ def history_table(years: Sequence[ProviderYear], width: int) -> Table:
         rows,
         width,
         right=("year ago", "lowest", "highest", "now", "change", "middle", "types"),
-        drop=("types", "middle", "as of", "change"),
+        drop=("types", "middle"),
     )  # fmt: skip
 
 
@@ -736,7 +691,8 @@ def changes_table(changes: Sequence[PriceChange], width: int) -> Table:
         rows,
         width,
         right=("before $/h", "after $/h", "change"),
-        drop=("source", "gpu", "region"),
+        drop=("source", "gpu"),
+        fold=("instance", "region", "tenancy"),
     )  # fmt: skip
 
 

@@ -25,9 +25,12 @@ from outlay.report.svg import (
     LINE,
     MOST_POINTS,
     SOFT,
+    Layout,
     byte_unit,
     drawing,
     extremes,
+    folded,
+    for_widths,
     line,
     page,
     rect,
@@ -82,7 +85,9 @@ class Panel:
     """Where the axis ends; what lies beyond is drawn there."""
     are_dots: bool = False
     level: float | None = None
-    """A mean or a limit, as a dashed line."""
+    """A mean or a limit, as a dashed line ..."""
+    level_name: str = ""
+    """... and what it is, where that stands beside the line."""
     band: tuple[float, float] | None = None
     """The confidence interval of a mean."""
     level_from_s: float = 0.0
@@ -208,6 +213,9 @@ def _memory_panel(measurement: Measurement) -> Panel | None:
         points=tuple((at, amount / unit_bytes) for at, amount in read),
         top=max(top, 1e-9),
         level=None if limit_bytes is None else limit_bytes / unit_bytes,
+        level_name=""
+        if limit_bytes is None
+        else f"the GPU has {limit_bytes / unit_bytes:.1f} {unit}",
     )
 
 
@@ -227,6 +235,7 @@ def _power_panel(measurement: Measurement) -> Panel | None:
         points=points,
         top=max(limit_w or 0.0, highest_w, 1e-9) * _HEADROOM,
         level=limit_w,
+        level_name="" if limit_w is None else f"power limit {limit_w:,.0f} W",
     )
 
 
@@ -270,12 +279,12 @@ def subtitle(measurement: Measurement) -> str:
 # As one HTML file: an SVG with hover text, and a few rules of CSS.
 
 
-WIDTH = 1120
-LEFT, RIGHT, TOP, BOTTOM = 72, 20, 112, 52
+WIDE = Layout(width=1120, height=0, left=72, right=20, top=112, bottom=52)
+NARROW = Layout(width=360, height=0, left=40, right=10, top=60, bottom=44, are_named=False)
+"""As high as their panels; a narrow one's top is below its words."""
 _TALL, _LOW, _GAP = 200, 92, 46
 MOST_HOVERS = 280
 _STYLE = """\
-.level { stroke: var(--ink); stroke-dasharray: 5 4; stroke-opacity: .7; }
 .interval { fill: var(--ink); fill-opacity: .12; }
 .shade { fill-opacity: .15; } .dots { fill-opacity: .75; } .curve { fill: none; stroke-width: 1.6; }
 .under { fill-opacity: .22; }
@@ -284,52 +293,76 @@ _STYLE = """\
 
 def probe_html(measurement: Measurement) -> str:
     """The whole page."""
-    return page(title(measurement), probe_svg(measurement), _STYLE)
+    return page(
+        title(measurement), for_widths(partial(probe_svg, measurement), WIDE, NARROW), _STYLE
+    )
 
 
-def probe_svg(measurement: Measurement) -> str:
+def probe_svg(measurement: Measurement, layout: Layout = WIDE) -> str:
     """The picture alone, as XML."""
-    made = _ProbeDrawing(measurement)
-    parts = [text(LEFT, 26, title(measurement), "title"), *made.legend(), *made.shades()]
+    made = _ProbeDrawing(measurement, layout)
+    parts = [*made.head, *made.shades()]
     for panel, (top, height) in zip(made.panels, made.places, strict=True):
         parts += [*made.frame(panel, top, height), *made.curve(panel, top, height)]
     if not made.panels:
-        parts.append(text(LEFT, TOP + 20, "Nothing was seen that could be drawn.", "soft"))
+        words = "Nothing was seen that could be drawn."
+        parts.append(text(layout.left, made.top + 20, words, "soft"))
     return drawing(
-        WIDTH, made.height, answer(measurement), [*parts, *made.time_axis(), *made.hovers()]
+        layout.width, made.height, answer(measurement), [*parts, *made.time_axis(), *made.hovers()]
     )
 
 
 class _ProbeDrawing:
     """A measurement and its scales; each method draws one part."""
 
-    def __init__(self, measurement: Measurement) -> None:
+    def __init__(self, measurement: Measurement, layout: Layout) -> None:
         self.measurement = measurement
+        self.layout = layout
+        self.left, self.right = layout.left, layout.width - layout.right
+        self.head, self.top = self._narrow_head() if layout.is_narrow else self._wide_head()
         self.panels = panels(measurement)
         self.end_s = end_s(measurement)
         self.places: list[tuple[float, float]] = []
-        top = float(TOP)
+        top = float(self.top)
         for panel in self.panels:
             tall = _TALL if panel.are_dots else _LOW
             self.places.append((top, tall))
             top += tall + _GAP
         self.foot = top - _GAP if self.panels else top
-        self.height = round(self.foot + BOTTOM)
+        self.height = round(self.foot + layout.bottom)
 
     def x(self, time_s: float) -> float:
         """Across: 0 s at the left."""
-        return LEFT + min(time_s / self.end_s, 1.0) * (WIDTH - LEFT - RIGHT)
+        return self.left + min(time_s / self.end_s, 1.0) * (self.right - self.left)
 
-    def legend(self) -> list[str]:
-        """When it ran, and a square and words for each kind of shaded time."""
-        words_of_run = subtitle(self.measurement)
-        parts, x = [text(LEFT, 51, words_of_run, "soft")], LEFT + 28 + 6.4 * len(words_of_run)
+    def _wide_head(self) -> tuple[list[str], int]:
+        """The title, when it ran, a square and words for each kind of shaded time; and where the
+        panels begin."""
+        words_of_run, left = subtitle(self.measurement), self.layout.left
+        parts = [
+            text(left, 26, title(self.measurement), "title"),
+            text(left, 51, words_of_run, "soft"),
+        ]
+        x = left + 28 + 6.4 * len(words_of_run)
         for kind, words in legend(self.measurement):
-            box = f'x="{x:.1f}" y="41" width="11" height="11" fill="{SHADES[kind]}"'
-            parts.append(f'<rect {box} fill-opacity=".45"/>')
-            parts.append(text(x + 16, 51, words, "soft"))
+            parts += _key(x, 41, kind, words)
             x += 38 + 6.4 * len(words)
-        return parts
+        return parts, self.layout.top
+
+    def _narrow_head(self) -> tuple[list[str], int]:
+        """The same line below line."""
+        room, y, parts = self.layout.width - 12, 18, []
+        for words, style, letter in (
+            (title(self.measurement), "strong", 8.2),
+            (subtitle(self.measurement), "soft", 6.6),
+        ):
+            for one in folded(words, room, letter)[:4]:
+                parts.append(text(6, y, one, style))
+                y += 18
+        for place, (kind, words) in enumerate(legend(self.measurement)):
+            parts += _key((6.0, 184.0)[place % 2], y - 10, kind, words)
+            y += 18 * (place % 2)
+        return parts, max(y + 40, self.layout.top)
 
     def shades(self) -> list[str]:
         """The ground of time that is not counted, through all panels."""
@@ -344,21 +377,26 @@ class _ProbeDrawing:
     def frame(self, panel: Panel, top: float, height: float) -> list[str]:
         """The name of a panel, what it says, and the lines and numbers of its axis."""
         name = f'<tspan class="strong">{escape(panel.name)}</tspan>'
-        says = f'<tspan class="soft" dx="10">{escape(panel.says)}</tspan>'
+        says = f'<tspan class="soft" dx="10">{escape(self._said(panel))}</tspan>'
         parts = [
-            f'<text x="{LEFT}" y="{top - 12:.1f}">{name}{says}</text>',
-            text(LEFT - 8, top - 12, panel.unit, "soft end"),
+            f'<text x="{self.left}" y="{top - 12:.1f}">{name}{says}</text>',
+            text(self.left - 8, top - 12, panel.unit, "soft end"),
         ]
         for value in ticks(panel.top, 5 if panel.are_dots else 3):
             y = _y(panel, value, top, height)
-            parts.append(line(LEFT, y, WIDTH - RIGHT, y, "grid"))
-            parts.append(text(LEFT - 8, y + 4, f"{value:g}", "soft end"))
+            parts.append(line(self.left, y, self.right, y, "grid"))
+            parts.append(text(self.left - 8, y + 4, f"{value:g}", "soft end"))
         return parts
+
+    def _said(self, panel: Panel) -> str:
+        """What a panel says, as much of it as there is room for."""
+        room = self.right - self.left - 8.2 * len(panel.name) - 10
+        return panel.says if not self.layout.is_narrow else folded(panel.says, room, 6.2)[0]
 
     def curve(self, panel: Panel, top: float, height: float) -> list[str]:
         """The values, and over them a mean or a limit."""
         at = [(self.x(time_s), _y(panel, value, top, height)) for time_s, value in panel.points]
-        parts, begin, end = [], self.x(panel.level_from_s), WIDTH - RIGHT
+        parts, begin, end = [], self.x(panel.level_from_s), self.right
         if panel.band is not None:
             high, low = (_y(panel, value, top, height) for value in reversed(panel.band))
             parts.append(rect(begin, high, end - begin, max(low - high, 1.0), "interval"))
@@ -366,6 +404,8 @@ class _ProbeDrawing:
         if panel.level is not None:
             y = _y(panel, panel.level, top, height)
             parts.append(line(begin, y, end, y, "level"))
+            if panel.level_name:
+                parts.append(text(begin + 6, y + 14, panel.level_name, "soft over"))
         return parts
 
     def time_axis(self) -> list[str]:
@@ -373,19 +413,23 @@ class _ProbeDrawing:
         if not self.panels:
             return []
         unit_s, unit = time_unit(self.end_s)
-        middle, words = (LEFT + WIDTH - RIGHT) / 2, f"{unit} after the start"
+        middle, words = (self.left + self.right) / 2, f"{unit} after the start"
+        most = 4 if self.layout.is_narrow else 10
         numbers = [
             text(self.x(value * unit_s), self.foot + 18, f"{value:g}", "soft middle")
-            for value in ticks(self.end_s / unit_s, 10)
+            for value in ticks(self.end_s / unit_s, most)
         ]
         return [*numbers, text(middle, self.foot + 38, words, "soft middle")]
 
     def hovers(self) -> list[str]:
         """Strips through all panels that tell what was there at their time."""
-        edges = [self.end_s * index / MOST_HOVERS for index in range(MOST_HOVERS + 1)]
+        most = MOST_HOVERS // 4 if self.layout.is_narrow else MOST_HOVERS
+        edges = [self.end_s * index / most for index in range(most + 1)]
         tips = ((begin, end, self._tip(begin, end)) for begin, end in pairwise(edges))
         strips = [
-            rect(self.x(begin), TOP, self.x(end) - self.x(begin), self.foot - TOP, "", tip)
+            rect(
+                self.x(begin), self.top, self.x(end) - self.x(begin), self.foot - self.top, "", tip
+            )
             for begin, end, tip in tips
             if tip
         ]
@@ -405,6 +449,12 @@ class _ProbeDrawing:
         ]
         head = [f"{clock(begin_s)} after the start", *dict.fromkeys(kinds)]
         return "\n".join([*head, *highest]) if highest or kinds else ""
+
+
+def _key(x: float, y: float, kind: str, words: str) -> list[str]:
+    """A square of the ground of a kind of time, and words."""
+    box = f'x="{x:.1f}" y="{y:.0f}" width="11" height="11" fill="{SHADES[kind]}"'
+    return [f'<rect {box} fill-opacity=".45"/>', text(x + 16, y + 10, words, "soft")]
 
 
 def _y(panel: Panel, value: float, top: float, height: float) -> float:

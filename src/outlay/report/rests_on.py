@@ -22,7 +22,7 @@ FAR = 4.0
 """A batch so many times another is far from it: what was learned there may not hold."""
 _MOVED = 1.1
 """A price whose range is wider than this may have moved since it was seen."""
-_DIFFERS = "learning rate and results may differ; step.max_batch_size holds it"
+_DIFFERS = "results and the right learning rate may differ; step.max_batch_size limits it"
 
 
 def rests_on(plan: Plan) -> list[str]:
@@ -63,7 +63,10 @@ def _by_now(chosen: Option) -> str:
     if expected is None or quote is None or expected.high < _MOVED * expected.low:
         return ""
     likely = "" if expected.likely == quote else f"about {usd(expected.likely)}, "
-    return f": {usd(quote)} then, {likely}{usd(expected.low)} to {usd(expected.high)} by the run"
+    return (
+        f": {usd(quote)} an hour then, {likely}{usd(expected.low)} to {usd(expected.high)} "
+        "expected during the run"
+    )
 
 
 def _age(as_of: str, today: str) -> str:
@@ -85,12 +88,12 @@ def _marks(chosen: Option) -> str:
 def _speed(plan: Plan, chosen: Option) -> Iterator[str]:
     """Whether anybody measured how fast it is."""
     step, gpu = chosen.step, chosen.step.placement.gpu
-    if plan.workload is not None and plan.workload.length.hours_are_equal:
+    if plan.workload is not None and plan.workload.length.is_equal_hours:
         return
     if not step.is_checked:
         yield (
-            f"Speed from the datasheet: nothing predicted for {gpu.architecture} GPUs was ever "
-            "measured."
+            f"Speed from the datasheet alone: no {gpu.architecture} GPU was ever measured against "
+            "its prediction."
         )
     elif step.time_from == PREDICTED:
         yield f"Speed predicted, not measured on {gpu.name}."
@@ -109,7 +112,7 @@ def _quota(chosen: Option) -> Iterator[str]:
 
 
 def _batch(plan: Plan, chosen: Option) -> Iterator[str]:
-    if plan.workload is None or plan.profile is None or plan.workload.length.hours_are_equal:
+    if plan.workload is None or plan.profile is None or plan.workload.length.is_equal_hours:
         return
     asked, published = plan.workload.step, plan.profile.published
     if asked.global_batch_size is not None:
@@ -151,8 +154,8 @@ def _held_to_published(chosen: Option, published: PublishedBatch) -> str:
 def _largest_that_fits(chosen: Option, published: PublishedBatch | None) -> str:
     if published is None:
         return (
-            f"{_size(chosen)} is the largest that fits: learning rate and results hang on it; "
-            "step.max_batch_size holds it."
+            f"{_size(chosen)} is the largest that fits; results and the right learning rate depend "
+            "on it: step.max_batch_size limits it."
         )
     return f"{_size(chosen)} is the largest that fits, below the {_as_published(published)}."
 

@@ -22,6 +22,7 @@ from outlay.measurement.file import MeasurementDocument, range_of
 from outlay.report import documents
 from outlay.report.advise import AdviseDocument
 from outlay.report.batches import BatchesDocument
+from outlay.report.bench_report import BenchDocument
 from outlay.report.build import BuildDocument, KnownPartsDocument
 from outlay.report.calibrate import CalibrateDocument
 from outlay.report.comparison import CurvesDocument, DifferenceDocument
@@ -35,12 +36,17 @@ from outlay.report.price_report import (
     PricesImportDocument,
     RefreshDocument,
 )
+from outlay.report.question import MethodsDocument
+from outlay.report.recipes import ModelsDocument, RecipesDocument, StepDocument
+from outlay.report.run_report import LaunchDocument, LogDocument, RunsDocument
+from outlay.run.progress import RunStatus
 from outlay.trace.profile import Profile
 
 Schema = dict[str, Any]
 DOCUMENTS: dict[str, Any] = {
     "plan": documents.PlanDocument,
     "vary": CurvesDocument,
+    "methods": MethodsDocument,
     "diff": DifferenceDocument,
     "advise": AdviseDocument,
     "offers": documents.OffersDocument,
@@ -54,6 +60,9 @@ DOCUMENTS: dict[str, Any] = {
     "host": documents.HostDocument,
     "trace": documents.TraceDocument,
     "profiles": documents.ProfilesDocument,
+    "recipe-models": ModelsDocument,
+    "recipe-list": RecipesDocument,
+    "recipe-show": StepDocument,
     "measurement": MeasurementDocument,
     "batches": BatchesDocument,
     "prices-compare": CompareDocument,
@@ -61,8 +70,18 @@ DOCUMENTS: dict[str, Any] = {
     "prices-changes": ChangesDocument,
     "prices-import": PricesImportDocument,
     "check": CheckDocument,
+    "launch": LaunchDocument,
+    "bench": BenchDocument,
+    "runs": RunsDocument,
+    "logs": LogDocument,
+    "watch": RunStatus,
 }
-_COMMANDS = {"vary": "plan --vary", "measurement": "probe", "batches": "probe --find-batch"}
+_COMMANDS = {
+    "vary": "plan --vary",
+    "methods": "plan --method all",
+    "measurement": "probe",
+    "batches": "probe --find-batch",
+}
 """The commands of documents that have another name."""
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _LATER = ("is_compiled", "stopped_for")

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from outlay.fit.gpu_memory import REFERENCE_GPU, reference_gpu
-from outlay.report.console import Page, muted, table
+from outlay.report.console import Page, Table, muted, table
 from outlay.report.text import count, counted, flops, or_more, share, size
 from outlay.trace.profile import Memory
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from outlay.fit.gpu_memory import GpuMemory
     from outlay.trace.step_report import HeavyOp, MemoryPoint, StepReport
 

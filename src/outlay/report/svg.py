@@ -7,8 +7,10 @@ of many points the extremes are drawn, and axes have round numbers.
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import dataclass
 from html import escape
 from math import ceil, log10
+from textwrap import wrap
 from typing import TYPE_CHECKING, TypeVar
 
 from outlay.errors import ExtraMissing, InputError
@@ -37,7 +39,41 @@ text { fill: var(--ink); font-size: 13px; }
 .band { fill: var(--band); }
 .hover rect { fill: transparent; } .hover rect:hover { fill: var(--ink); fill-opacity: .16; }
 .strong { font-weight: 600; }
+.level { stroke: var(--ink); stroke-dasharray: 5 4; stroke-opacity: .7; }
+.over { paint-order: stroke; stroke: var(--back); stroke-width: 4px; stroke-linejoin: round; }
+.narrow { display: none; }
+@media (max-width: 700px) { .wide { display: none; } .narrow { display: block; }
+  main { padding: 12px 8px; } }
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The size of a drawing and the room around its axes."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int = 22
+    bottom: int = 28
+    are_named: bool = True
+    """Whether there is room for names beside what is drawn."""
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it is drawn for a telephone: fewer numbers, words in several lines."""
+        return self.width < 500
+
+
+def for_widths(draw: Callable[[Layout], str], wide: Layout, narrow: Layout) -> str:
+    """One picture drawn for a screen and for a telephone; the page shows the one that suits."""
+    return f'<div class="wide">{draw(wide)}</div>\n<div class="narrow">{draw(narrow)}</div>'
+
+
+def folded(words: str, width: float, letter: float = 6.6) -> list[str]:
+    """Words in lines no longer than a width, with letters of about some width."""
+    return wrap(words, max(int(width / letter), 12)) or [""]
 
 
 def page(title: str, svg: str, style: str = "") -> str:

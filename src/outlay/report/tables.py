@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.table import Table
-
 from outlay.hardware.gpus import Gpu
 from outlay.offers.catalog import doubt_meanings
 from outlay.offers.offer import HostQuality, Offer
 from outlay.predict.step import StepPrediction
-from outlay.report.console import table
+from outlay.report.console import Table, table
 from outlay.report.text import count, duration, gib, machine, or_more, tera, usd
 from outlay.trace.profile import Kind, Profile
 from outlay.units import GIB, MB
 
 
-def offers_table(offers: Sequence[Offer], width: int) -> Table:
-    """One row per offer; what is known of single hosts of marketplaces where the page is wide."""
+def offers_table(offers: Sequence[Offer], width: int, *, ranked_by: str = "$/h") -> Table:
+    """One row per offer; what is known of single hosts of marketplaces where the page is wide.
+
+    `ranked_by` is the column whose order they are in.
+    """
     has_hosts = any(offer.host is not None for offer in offers)
     rows = [
         (
@@ -44,7 +45,8 @@ def offers_table(offers: Sequence[Offer], width: int) -> Table:
         rows,
         width,
         right=("mem", "vcpus", "ram", "$/h", "spot $/h", "$/gpu-h"),
-        drop=("vcpus", "ram", "mem", "$/gpu-h", *hosts, "as of", "instance", "region", "doubts"),
+        drop=[name for name in ("vcpus", "ram", "mem", "$/gpu-h", *hosts) if name != ranked_by],
+        fold=("doubts", "instance", "as of", "region", "provider", "spot $/h"),
         wrap="doubts",
     )  # fmt: skip
 
@@ -127,17 +129,17 @@ def facts_table(gpu: Gpu, width: int) -> Table:
         rows,
         width,
         right=("value",),
-        drop=("as of",),
         wrap="source and note",
     )
 
 
 def predictions_table(predictions: Sequence[StepPrediction], width: int) -> Table:
-    """One row per GPU."""
+    """One row per GPU; how a step is spread over several where there are."""
+    several = _has_several_gpus(predictions)
     rows = [
         (
             _where(prediction),
-            prediction.strategy.name,
+            *([prediction.strategy.name] if several else []),
             _batch(prediction),
             f"{prediction.max_batch_size}{or_more(prediction.max_batch_size)}",
             duration(prediction.step_time_s.likely),
@@ -151,14 +153,13 @@ def predictions_table(predictions: Sequence[StepPrediction], width: int) -> Tabl
         )
         for prediction in predictions
     ]
-    drop = ("mfu", "has", "samples/s", "bound", "reserves")
     return table(
-        ("gpu", "strategy", "batch", "max batch", "step", "range", "samples/s", "bound", "mfu",
-         "reserves", "has", "fits"),
+        ("gpu", *(["strategy"] if several else []), "batch", "max batch", "step", "range",
+         "samples/s", "bound", "mfu", "reserves", "has", "fits"),
         rows,
         width,
         right=("batch", "max batch", "step", "samples/s", "mfu", "reserves", "has"),
-        drop=drop if _has_several_gpus(predictions) else ("strategy", *drop),
+        drop=("mfu", "has", "samples/s", "bound", "reserves"),
     )  # fmt: skip
 
 

@@ -3,39 +3,117 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
 
+from outlay.currency import DOLLAR
+from outlay.facts import rows_of
 from outlay.offers.catalog import doubt_meanings
-from outlay.offers.offer import BEFORE, Offer
+from outlay.offers.offer import BEFORE, Offer, Tenancy
+from outlay.offers.price_book import PriceBook
 from outlay.predict.memory import LARGEST_BATCH
 from outlay.uncertainty import Estimate
-from outlay.units import DAY_S, GIB, HOUR_S, KIB, KWH_J, MIB, MINUTE_S
+from outlay.units import DAY_S, GIB, HOUR_S, KIB, KWH_J, MIB, MINUTE_S, days_between
 
 UNKNOWN = "unknown"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCurrency:
+    """What amounts on a page are in; inside and in JSON they are dollars."""
+
+    code: str = DOLLAR
+    usd_per_unit: float = 1.0
+
+    @property
+    def symbol(self) -> str:
+        """What stands before an amount: `$`, `€`, `CHF `."""
+        return _style(self.code, "symbol") or f"{self.code} "
+
+    @property
+    def decimals(self) -> int:
+        """Of its smallest coin: 2 for cents, 0 where there are none."""
+        return int(_style(self.code, "decimals") or 2)
+
+    def written(self, amount_usd: float) -> str:
+        """`$1,234`, `€12.30`, `$0.069`, `<€0.01` for what hardly counts, `₩17,000`."""
+        amount = amount_usd / self.usd_per_unit
+        if amount < 0:
+            return f"-{self.written(-amount_usd)}"
+        least = 10.0**-self.decimals
+        if 0 < amount < least:
+            return f"<{self.symbol}{least:.{self.decimals}f}"
+        small = self.decimals > 0 and least <= amount < 10 * least
+        decimals = self.decimals + 1 if small else 0 if amount >= 1000 else self.decimals
+        return f"{self.symbol}{amount:,.{decimals}f}"
+
+    def converted(self, text: str) -> str:
+        """A text with its amounts in dollars (`$1,234.50`) in this currency, as exactly."""
+        return text if self.code == DOLLAR else _DOLLARS.sub(self._one_converted, text)
+
+    def _one_converted(self, match: re.Match[str]) -> str:
+        figures = match[1].replace(",", "")
+        amount = float(figures) / self.usd_per_unit
+        digits = max(len(figures.replace(".", "").lstrip("0")), 3)
+        if amount == 0:
+            return f"{self.symbol}0"
+        before_point = math.floor(math.log10(amount)) + 1
+        if before_point >= digits:
+            return f"{self.symbol}{round(amount, digits - before_point):,.0f}"
+        decimals = min(digits - before_point, max(self.decimals, 2 - before_point))
+        return f"{self.symbol}{amount:,.{decimals}f}"
+
+
+@cache
+def _style(code: str, parameter: str) -> str:
+    """How amounts of a currency are written: `data/currencies.csv`; empty where it is as usual."""
+    rows = rows_of("currencies.csv")
+    return next(
+        (row["value"] for row in rows if (row["currency"], row["parameter"]) == (code, parameter)),
+        "",
+    )
+
+
+_DOLLARS = re.compile(r"(?<![A-Z])\$([0-9][0-9,]*(?:\.[0-9]+)?)")
+_own: ContextVar[OwnCurrency] = ContextVar("own", default=OwnCurrency())  # noqa: B039
+
+
+@contextmanager
+def amounts_in(code: str, usd_per_unit: float) -> Iterator[None]:
+    """Within this, pages are in a currency of the user's: each of its units is so many dollars."""
+    token = _own.set(OwnCurrency(code=code.upper(), usd_per_unit=usd_per_unit))
+    try:
+        yield
+    finally:
+        _own.reset(token)
+
+
+def own_symbol() -> str:
+    """What stands for dollars in the heads of tables: `$`, `€`, `CHF`."""
+    return _own.get().symbol.strip()
+
+
+def in_own_currency(text: str) -> str:
+    """A text that was written in dollars, in what the page is in."""
+    return _own.get().converted(text)
+
+
 def usd(amount: float | None) -> str:
-    """`$1,234`, `$12.30`, `$0.069`, or `<$0.01` for what hardly counts."""
-    if amount is None:
-        return UNKNOWN
-    if amount < 0:
-        return f"-{usd(-amount)}"
-    if amount >= 1000:
-        return f"${amount:,.0f}"
-    if 0.01 <= amount < 0.1:
-        return f"${amount:.3f}"
-    return "<$0.01" if 0 < amount < 0.01 else f"${amount:,.2f}"
+    """`$1,234`, `$12.30`, `$0.069`, `<$0.01` for what hardly counts; in the page's currency."""
+    return UNKNOWN if amount is None else _own.get().written(amount)
 
 
-def in_currency(
-    amount_usd: float, currency: str, usd_per_unit: float, *, cents_below: float = -math.inf
-) -> str:
-    """Dollars, and the user's own currency beside them: `$12.30 (17,000 KRW)`."""
-    if currency == "USD":
+def in_currency(amount_usd: float, currency: str, usd_per_unit: float) -> str:
+    """As the page has it; on one in dollars with the user's own beside: `$12.30 (11.38 EUR)`."""
+    own = OwnCurrency(code=currency, usd_per_unit=usd_per_unit)
+    if currency == DOLLAR or _own.get().code != DOLLAR:
         return usd(amount_usd)
-    amount = amount_usd / usd_per_unit
-    decimals = 2 if amount < cents_below else 0
-    return f"{usd(amount_usd)} ({amount:,.{decimals}f} {currency})"
+    amount = own.written(amount_usd).replace(own.symbol, "")
+    return f"{usd(amount_usd)} ({amount} {currency})"
 
 
 def is_exact(estimate: Estimate) -> bool:
@@ -45,9 +123,10 @@ def is_exact(estimate: Estimate) -> bool:
 
 def usd_range(estimate: Estimate) -> str:
     """The range alone, `$120-310`; nothing where there is none."""
-    if is_exact(estimate) or estimate.high < 0.01:
+    high = usd(estimate.high)
+    if is_exact(estimate) or high.startswith("<"):
         return ""
-    return f"{usd(estimate.low)}-{usd(estimate.high).removeprefix('$')}"
+    return f"{usd(estimate.low)}-{high.removeprefix(_own.get().symbol)}"
 
 
 def duration(seconds: float | None) -> str:
@@ -215,3 +294,49 @@ def _doubt_reason(offer: Offer, word: str) -> str:
         for price in others
     ]
     return f"{meaning}: {', '.join(figures)}" if figures else meaning
+
+
+# Whose prices, and how old
+
+OLD_DAYS = 14
+"""Prices older than that are said to be old, with the command that renews them."""
+
+
+def prices_in_words(book: PriceBook, today: str) -> str:
+    """Whose prices, how old, and how to renew old ones: `the bundled snapshot of 2026-08-22`."""
+    if book.kind == "past" or not today:
+        return book.name
+    days = days_between(book.as_of, today)
+    if book.freshness and days <= OLD_DAYS:
+        return _refreshed_in_words(book, today)
+    age = "of today" if days <= 0 else f"{counted(days, 'day')} old"
+    asked = max((book.as_of, *book.confirmed.values()))
+    renew = ": `outlay prices refresh` renews them"
+    return f"{book.name}, {age}" + (renew if days_between(asked, today) > OLD_DAYS else "")
+
+
+def _refreshed_in_words(book: PriceBook, today: str) -> str:
+    """`26 providers refreshed today, 4 with older lists: azure 2024-08-19, ... and 1 more`."""
+    days = {name: days_between(day, today) for name, day in book.freshness.items()}
+    new = [name for name, age in days.items() if age <= OLD_DAYS]
+    old = sorted((day, name) for name, day in book.freshness.items() if name not in new)
+    is_of_today = all(book.confirmed.get(name) == today for name in new)
+    when = "refreshed today" if is_of_today else f"of the last {OLD_DAYS} days"
+    words = f"{counted(len(new), 'provider')} {when}"
+    if not old:
+        return words
+    named = [f"{name} {day}" for day, name in old]
+    shown = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+    asked = [book.confirmed.get(name) or day for day, name in old]
+    is_waiting = any(days_between(day, today) > OLD_DAYS for day in asked)
+    renew = ": `outlay prices refresh` renews them" if is_waiting else ""
+    lists = "an older list" if len(old) == 1 else "older lists"
+    return f"{words}, {len(old)} with {lists}: {shown}{renew}"
+
+
+def is_old(book: PriceBook, offer: Offer, tenancy: Tenancy, today: str) -> bool:
+    """Whether nobody has asked for the price of an offer for long; what was promised holds."""
+    if offer.is_promised:
+        return False
+    asked = max(offer.seen_on(tenancy), book.confirmed.get(offer.provider, ""))
+    return days_between(asked, today) > OLD_DAYS

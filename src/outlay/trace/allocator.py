@@ -15,9 +15,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
+from operator import add
+
+import numpy as np
+import numpy.typing as npt
 
 from outlay.trace.profile import AllocatorUse, History, value_at
 from outlay.trace.traffic import rounded
@@ -35,6 +40,8 @@ _LARGE_SEGMENT_BYTES = 20 * MIB
 _OWN_SEGMENT_BYTES = 10 * MIB
 _OWN_SEGMENT_ROUND_BYTES = 2 * MIB
 _SEGMENT_GAP_BYTES = 1
+_ADDRESSES = 1 << 60
+"""More than there are."""
 
 
 class OutOfMemory(Exception):
@@ -67,25 +74,25 @@ class CachingAllocator:
         self.peak_allocated_bytes = 0
         self.reserved_bytes = 0
         self.peak_reserved_bytes = 0
+        self.was_short = False
+        """Whether it ever had to give back what was free."""
         self._next_address = 0
         self.small = _Pool(_SMALL_SEGMENT_BYTES)
         self.large = _Pool(_LARGE_SEGMENT_BYTES)
 
     def allocate(self, request_bytes: int) -> Block:
         """A block for a request; raises `OutOfMemory` where the cap leaves no room for one."""
-        size_bytes = rounded(max(request_bytes, 1), _ROUND_BYTES)
-        pool = self.small if size_bytes <= SMALL_BYTES else self.large
+        size_bytes = -(-max(request_bytes, 1) // _ROUND_BYTES) * _ROUND_BYTES
+        is_small = size_bytes <= SMALL_BYTES
+        pool = self.small if is_small else self.large
         block = pool.take_smallest(size_bytes) or self._from_device(size_bytes, pool)
-        spare_bytes = block.size_bytes - size_bytes
-        if spare_bytes > (_ROUND_BYTES - 1 if self._splits_finely(pool) else SMALL_BYTES):
+        finely = is_small or self.expandable_segments
+        if block.size_bytes - size_bytes > (_ROUND_BYTES - 1 if finely else SMALL_BYTES):
             pool.put(_split(block, size_bytes))
         self.allocated_bytes += block.size_bytes
         if self.allocated_bytes > self.peak_allocated_bytes:
             self.peak_allocated_bytes = self.allocated_bytes
         return block
-
-    def _splits_finely(self, pool: _Pool) -> bool:
-        return pool is self.small or self.expandable_segments
 
     def free(self, block: Block) -> None:
         """Give a block back to its pool, joined with its free neighbours."""
@@ -143,6 +150,7 @@ class CachingAllocator:
 
     def _release_cached(self) -> None:
         """Return to the device whatever is wholly free: segments, or pages of expandable ones."""
+        self.was_short = True
         for pool in (self.large, self.small):
             for block in pool.blocks():
                 if self.expandable_segments:
@@ -178,7 +186,8 @@ class _Pool:
         self.reserved_bytes = 0
         self.last: Block | None = None
         """The block at the end of the pool's expandable segment."""
-        self._order: list[tuple[int, int]] = []
+        self._order: list[int] = []
+        """Size and address of each in one number, as those are the quickest to compare."""
         self._blocks: dict[int, Block] = {}
 
     def blocks(self) -> list[Block]:
@@ -186,19 +195,22 @@ class _Pool:
 
     def put(self, block: Block) -> None:
         block.is_free = True
-        insort(self._order, (block.size_bytes, block.address))
-        self._blocks[block.address] = block
+        key = block.size_bytes * _ADDRESSES + block.address
+        insort(self._order, key)
+        self._blocks[key] = block
 
     def take(self, block: Block) -> None:
-        del self._order[bisect_left(self._order, (block.size_bytes, block.address))]
-        del self._blocks[block.address]
+        key = block.size_bytes * _ADDRESSES + block.address
+        del self._order[bisect_left(self._order, key)]
+        del self._blocks[key]
         block.is_free = False
 
     def take_smallest(self, size_bytes: int) -> Block | None:
-        position = bisect_left(self._order, (size_bytes, 0))
-        if position == len(self._order):
+        order = self._order
+        position = bisect_left(order, size_bytes * _ADDRESSES)
+        if position == len(order):
             return None
-        block = self._blocks.pop(self._order.pop(position)[1])
+        block = self._blocks.pop(order.pop(position))
         block.is_free = False
         return block
 
@@ -289,7 +301,8 @@ def fits(
         allocator = CachingAllocator(cap_bytes, expandable_segments=True)
         return _runs(storages(history, batch_size, traits), allocator)
     power = 1 << (batch_size - 1).bit_length()
-    small_bytes = _small_reserved_bytes(history, power, _canonical_traits(history, power, traits))
+    alike = _canonical_traits(history, power, traits, small_alone=True)
+    small_bytes = _small_reserved_bytes(history, power, alike)
     canonical = _canonical_traits(history, batch_size, traits)
     return _large_pool_runs(history, batch_size, cap_bytes - small_bytes, canonical)
 
@@ -304,6 +317,48 @@ def needed_bytes(history: History, batch_size: int, traits: Traits = REFERENCE) 
         enough = fits(history, batch_size, middle, traits)
         low, high = (low, middle) if enough else (middle, high)
     return high
+
+
+@lru_cache(maxsize=4096)
+def live_peak_bytes(history: History, batch_size: int, traits: Traits = REFERENCE) -> int:
+    """The most bytes that live at once, each storage in blocks, as they would be without gaps."""
+    sizes = [rounded(abs(size), _ROUND_BYTES) for size in _sizes_bytes(history, batch_size, traits)]
+    order, spans = _spans(history)
+    rises = [sum(sizes[index] for index in made) for made, _ in spans]
+    nets = [
+        rise - sum(sizes[index] for index in ended)
+        for rise, (_, ended) in zip(rises, spans, strict=True)
+    ]
+    before = accumulate(map(nets.__getitem__, order), initial=0)
+    peak: int = max(map(add, before, map(rises.__getitem__, order)))
+    return peak
+
+
+_Span = tuple[tuple[int, ...], tuple[int, ...]]
+"""Indices of the sizes that are made one after another, and of those that end then."""
+
+
+@lru_cache(maxsize=16)
+def _spans(history: History) -> tuple[list[int], list[_Span]]:
+    """A history cut where it begins to rise again, as indices of its distinct spans; and those."""
+    numbers: dict[_Span, int] = {}
+    order: list[int] = []
+    all_made: list[int] = []
+    made: list[int] = []
+    ended: list[int] = []
+    for event in (*history.events, 0):  # the last closes the last span
+        if event >= 0:
+            if ended:
+                order.append(numbers.setdefault((tuple(made), tuple(ended)), len(numbers)))
+                made, ended = [], []
+            all_made.append(event)
+            made.append(event)
+        else:
+            ended.append(all_made[event])
+    made.pop()
+    if made:
+        order.append(numbers.setdefault((tuple(made), ()), len(numbers)))
+    return order, list(numbers)
 
 
 def storages(history: History, batch_size: int, traits: Traits) -> Iterator[tuple[int, int]]:
@@ -322,7 +377,8 @@ def storages(history: History, batch_size: int, traits: Traits) -> Iterator[tupl
             yield len(made) + event, 0
 
 
-def _sizes_bytes(history: History, batch_size: int, traits: Traits) -> list[int]:
+@lru_cache(maxsize=64)
+def _sizes_bytes(history: History, batch_size: int, traits: Traits) -> Sequence[int]:
     """The sizes of the history at a batch size; 0 if the GPU has none, below 0 if optional."""
     sizes = [max(round(value_at(size, batch_size)), 1) for size in history.sizes]
     for index, condition in history.conditions.items():
@@ -397,10 +453,16 @@ def _expandable_use(history: History, batch_size: int, traits: Traits) -> Alloca
 
 
 @lru_cache(maxsize=4096)
-def _canonical_traits(history: History, batch_size: int, traits: Traits) -> Traits:
-    """The first traits given that take the very same workspaces: most GPUs share them."""
+def _canonical_traits(
+    history: History, batch_size: int, traits: Traits, *, small_alone: bool = False
+) -> Traits:
+    """The first traits given that take the very same workspaces, or the same small ones: most
+    GPUs share them."""
     sizes = _sizes_bytes(history, batch_size, traits)
-    workspaces_bytes = tuple(sizes[index] for index in history.conditions)
+    workspaces_bytes = tuple(
+        0 if small_alone and abs(sizes[index]) > SMALL_BYTES else sizes[index]
+        for index in history.conditions
+    )
     first = _first_traits(history, batch_size, workspaces_bytes)
     if not first:
         first.append(traits)
@@ -425,18 +487,57 @@ def _small_reserved_bytes(history: History, batch_size: int, traits: Traits) -> 
     """What the pool of small blocks reserves."""
     allocator = CachingAllocator()
     blocks: dict[int, Block] = {}
-    for number, size_bytes in storages(history, batch_size, traits):
-        if 0 < abs(size_bytes) <= SMALL_BYTES:
-            blocks[number] = allocator.allocate(abs(size_bytes))
-        elif size_bytes == 0 and number in blocks:
-            allocator.free(blocks.pop(number))
+    sizes = _sizes_bytes(history, batch_size, traits)
+    for number, event in _ever_small_events(history):
+        if event < 0:
+            if number in blocks:
+                allocator.free(blocks.pop(number))
+        elif 0 < abs(sizes[event]) <= SMALL_BYTES:
+            blocks[number] = allocator.allocate(abs(sizes[event]))
     return allocator.small.reserved_bytes
+
+
+@dataclass(slots=True)
+class _LargePool:
+    """What is known of the pool of large blocks at a batch size, under whatever cap."""
+
+    least_bytes: int
+    """It has so much in use at once: no cap below it will do."""
+    enough_bytes: float = math.inf
+    """What it reserved where it never had to give anything back: any cap from it on will do."""
+
+
+@lru_cache(maxsize=4096)
+def _large_pool(history: History, batch_size: int, traits: Traits) -> _LargePool:
+    sizes = np.asarray(_sizes_bytes(history, batch_size, traits))
+    kept = np.where(sizes > SMALL_BYTES, sizes, 0)  # an optional one, below 0, is left out at need
+    places, signs = _large_changes(history)
+    return _LargePool(int(np.cumsum(signs * kept[places]).max(initial=0)))
+
+
+@lru_cache(maxsize=16)
+def _large_changes(history: History) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Which size begins (1) or ends (-1) at each event of `_ever_large_events`."""
+    made: dict[int, int] = {}
+    places = [
+        made.setdefault(number, event) if event >= 0 else made[number]
+        for number, event in _ever_large_events(history)
+    ]
+    signs = [1 if event >= 0 else -1 for _, event in _ever_large_events(history)]
+    return np.asarray(places, np.int64), np.asarray(signs, np.int64)
 
 
 @lru_cache(maxsize=4096)
 def _large_pool_runs(history: History, batch_size: int, cap_bytes: float, traits: Traits) -> bool:
-    """Whether the pool of large blocks gets through under a cap."""
-    return _runs(_large_storages(history, batch_size, traits), CachingAllocator(cap_bytes))
+    """Whether the pool of large blocks gets through under a cap: simulated where that is open."""
+    known = _large_pool(history, batch_size, traits)
+    if cap_bytes < known.least_bytes or cap_bytes >= known.enough_bytes:
+        return cap_bytes >= known.enough_bytes
+    allocator = CachingAllocator(cap_bytes)
+    runs = _runs(_large_storages(history, batch_size, traits), allocator)
+    if runs and not allocator.was_short:
+        known.enough_bytes = allocator.peak_reserved_bytes
+    return runs
 
 
 def _large_storages(history: History, batch_size: int, traits: Traits) -> Iterator[tuple[int, int]]:
@@ -455,17 +556,37 @@ def _large_storages(history: History, batch_size: int, traits: Traits) -> Iterat
 @lru_cache(maxsize=16)
 def _ever_large_events(history: History) -> tuple[tuple[int, int], ...]:
     """Number and event of each storage that is large at some batch size; -1 where it ends."""
-    is_large = [
-        max(value_at(size, 1), value_at(size, _LARGEST_BATCH)) > SMALL_BYTES
-        or history.conditions.get(index) == CUBLAS
-        for index, size in enumerate(history.sizes)
-    ]
+    return _events_of(
+        history,
+        [
+            max(value_at(size, 1), value_at(size, _LARGEST_BATCH)) > SMALL_BYTES
+            or history.conditions.get(index) == CUBLAS
+            for index, size in enumerate(history.sizes)
+        ],
+    )
+
+
+@lru_cache(maxsize=16)
+def _ever_small_events(history: History) -> tuple[tuple[int, int], ...]:
+    """The same of each that is small at some batch size, or on some GPU."""
+    return _events_of(
+        history,
+        [
+            min(value_at(size, 1), value_at(size, _LARGEST_BATCH)) <= SMALL_BYTES + 1
+            or index in history.conditions
+            for index, size in enumerate(history.sizes)
+        ],
+    )
+
+
+def _events_of(history: History, wanted: Sequence[bool]) -> tuple[tuple[int, int], ...]:
+    """Number and event of each storage that is wanted; -1 where it ends."""
     numbers: set[int] = set()
     events: list[tuple[int, int]] = []
     made = 0
     for event in history.events:
         if event >= 0:
-            if is_large[event]:
+            if wanted[event]:
                 numbers.add(made)
                 events.append((made, event))
             made += 1
@@ -474,7 +595,7 @@ def _ever_large_events(history: History) -> tuple[tuple[int, int], ...]:
     return tuple(events)
 
 
-def _live_peak_bytes(large: tuple[tuple[int, int], ...]) -> int:
+def _live_peak_bytes(large: Sequence[tuple[int, int]]) -> int:
     """The most the large pool must have in use at once: no cap below it will do."""
     live: dict[int, int] = {}
     live_bytes = peak_bytes = 0

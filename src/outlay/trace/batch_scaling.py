@@ -52,15 +52,18 @@ def polynomial_through(
     """
     exact = tuple(Fraction(value) for value in values)
     for degree in range(min(_MAX_DEGREE, len(sizes) - 1) + 1):
-        coefficients = _interpolated(sizes[: degree + 1], exact[: degree + 1])
+        coefficients = coefficients_through(sizes[: degree + 1], exact[: degree + 1])
         if all(_exact_at(coefficients, n) == value for n, value in zip(sizes, exact, strict=True)):
             return tuple(map(float, coefficients)), True
-    line = _interpolated((sizes[0], sizes[-1]), (exact[0], exact[-1]))
+    line = coefficients_through((sizes[0], sizes[-1]), (exact[0], exact[-1]))
     return tuple(map(float, line)), False
 
 
-def _interpolated(sizes: Sequence[int], values: Sequence[Fraction]) -> list[Fraction]:
-    """Coefficients, constant first, by Newton's divided differences."""
+def coefficients_through(sizes: Sequence[int], values: Sequence[Fraction]) -> list[Fraction]:
+    """Coefficients of the polynomial through all points, constant first.
+
+    By Newton's divided differences.
+    """
     differences = list(values)
     for order in range(1, len(sizes)):
         for i in range(len(sizes) - 1, order - 1, -1):
@@ -297,7 +300,7 @@ FREED = -1
 Storages = Sequence[tuple[int, int]]
 """Every storage's number with its size in bytes where it is made, and with `FREED` at its end."""
 
-_UNSTEADY_STEPS = 2
+UNSTEADY_STEPS = 2
 """The first step makes optimizer state, and the second finds memory as the first left it."""
 _FEWEST_TO_CHECK = 4
 """Traces needed to trust a curve: three determine it, one checks it."""
@@ -357,7 +360,7 @@ def relevant_events(storages: Storages, step_starts: Sequence[int]) -> list[int]
     steps between, only what outlives them.
     """
     peaks_bytes = _peaks_bytes(storages, step_starts)
-    steady = range(min(_UNSTEADY_STEPS, len(peaks_bytes) - 1), len(peaks_bytes))
+    steady = range(min(UNSTEADY_STEPS, len(peaks_bytes) - 1), len(peaks_bytes))
     highest = max(steady, key=lambda step: (peaks_bytes[step], step))
     starts = [*step_starts, len(storages)]
     first_end, last_start, last_end = starts[1], starts[max(highest - 1, 1)], starts[highest + 1]
@@ -440,9 +443,9 @@ def _time_s(op: Op) -> float:
 # The profile
 
 
-_GRID = (*range(1, 8), *(n * 2**power for power in range(1, 16) for n in range(4, 8)))
+ALLOCATOR_GRID = (*range(1, 8), *(n * 2**power for power in range(1, 16) for n in range(4, 8)))
 """Batch sizes at which the allocator is modelled: each up to 8, then four to each doubling."""
-_MOST_GROWN_BYTES = 512 * GIB
+MOST_GROWN_BYTES = 512 * GIB
 """Beyond what one sample takes: models too large for any one GPU are spread over many."""
 
 
@@ -522,10 +525,10 @@ def _allocator_use(captures: Sequence[Capture], history: History | None) -> dict
             for capture in captures
         }
     points: dict[int, AllocatorUse] = {}
-    for batch_size in _GRID:
+    for batch_size in ALLOCATOR_GRID:
         points[batch_size] = peak_use_and_need(history, batch_size)
-        grown_bytes = points[batch_size].reserved_bytes - points[_GRID[0]].reserved_bytes
-        if grown_bytes > _MOST_GROWN_BYTES:
+        grown_bytes = points[batch_size].reserved_bytes - points[ALLOCATOR_GRID[0]].reserved_bytes
+        if grown_bytes > MOST_GROWN_BYTES:
             break
     return points
 

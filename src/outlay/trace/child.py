@@ -20,15 +20,17 @@ import threading
 import time
 import traceback
 import warnings
-from dataclasses import replace
-from functools import cache
+from dataclasses import asdict, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outlay.errors import InputError, OutlayError, TraceFailed
+from outlay.files import decoded_text
 from outlay.trace.batch_scaling import history_of_capture, profile_of_captures
+from outlay.trace.dependencies import WATCH
 from outlay.trace.own_files import OwnFiles
-from outlay.trace.process import FOLDER_PREFIX
+from outlay.trace.process import FOLDER_PREFIX, write_progress
 from outlay.trace.scripts import ScriptTracer, script_captures, script_profile
 from outlay.trace.step_report import report_of, report_to_json
 from outlay.trace.store import history_to_json, profile_to_json
@@ -47,6 +49,7 @@ _POLL_S = 1.0
 
 def main(arguments: Sequence[str]) -> None:
     """Answer one request."""
+    WATCH.start()
     request_path, reply_path = map(Path, arguments)
     request = json.loads(request_path.read_text())
     request["folder"] = str(request_path.parent)
@@ -58,14 +61,28 @@ def main(arguments: Sequence[str]) -> None:
     sys.argv = [str(parse_target(request["target"]).path)]  # as if run without arguments
     os.environ["TORCH_EXTENSIONS_DIR"] = str(request_path.parent / "extensions")
     # A copy, so that code that closes its output does not close where failures are shown.
-    with contextlib.redirect_stdout(os.fdopen(os.dup(2), "w")):
+    with contextlib.redirect_stdout(os.fdopen(os.dup(2), "w", errors="replace")):
         reply = reply_to(request)
     if "error" in reply:
         reply = _tried_with_packages(reply, arguments)
+    if request.get("keep"):
+        reply["why_not_kept"], reply["dependencies"] = _dependencies(request["folder"])
     partial_path = reply_path.with_suffix(".part")
     partial_path.write_text(json.dumps(reply))
     partial_path.replace(reply_path)
     os._exit(0)  # threads of the user's code may never end
+
+
+def _dependencies(own_folder: str) -> tuple[str, dict[str, Any] | None]:
+    """Why the trace cannot be kept, if so, and what it depends on.
+
+    It was made: whatever the user's code left behind in Python, it is not lost for this.
+    """
+    try:
+        dependencies = asdict(WATCH.dependencies(own_folder))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}", None
+    return WATCH.why_not, dependencies
 
 
 def _tried_with_packages(reply: dict[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
@@ -149,7 +166,7 @@ def _profile(request: Mapping[str, Any]) -> Profile:
         )
     return replace(
         profile,
-        traced_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        traced_on=_today(),
         versions=_versions(),
         notes=tuple(dict.fromkeys([*profile.notes, *_version_notes()])),
     )
@@ -169,7 +186,12 @@ def _report(request: Mapping[str, Any]) -> StepReport:
     report = report_of(
         capture, name=request["name"], target=request["target"], versions=_versions()
     )
-    return replace(report, notes=(*notes, *report.notes, *_version_notes()))
+    all_notes = (*notes, *report.notes, *_version_notes())
+    return replace(report, notes=all_notes, traced_on=_today())
+
+
+def _today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 def _histories(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,7 +228,10 @@ def _captures(
     """The step captured at each batch size of a request."""
     from outlay.trace.capture import capture_steps
 
-    for batch_size in request["batch_sizes"]:
+    sizes = request["batch_sizes"]
+    for place, batch_size in enumerate(sizes):
+        telling = partial(_tell, request, target, batch_size, place)
+        telling(0.0)
         with error_naming_line(target, f"at batch size {batch_size}"):
             capture = capture_steps(
                 build,
@@ -216,8 +241,20 @@ def _captures(
                 own_file=str(target.path),
                 with_lines=with_lines,
                 changes=changes_from_json(request["changes"]),
+                on_share=telling,
             )
         yield capture
+
+
+def _tell(
+    request: Mapping[str, Any], target: Target, batch_size: int, place: int, share: float
+) -> None:
+    """Say how far the trace is: at which of its batch sizes, and what share of that is done."""
+    sizes = request["batch_sizes"]
+    of = f" ({place + 1} of {len(sizes)})" if len(sizes) > 1 else ""
+    what = f"Tracing {target.name} at batch size {batch_size}{of} ..."
+    if "folder" in request:
+        write_progress(Path(request["folder"]), what, place + share, len(sizes))
 
 
 # Versions
@@ -302,12 +339,29 @@ def error_naming_line(target: Target, when: str) -> Iterator[None]:
     except OutlayError:
         raise
     except SyntaxError as error:
-        raise InputError(
-            f"{error.filename}:{error.lineno} is not valid Python: {error.msg}.",
-            fix="Correct the file and try again.",
-        ) from error
+        raise _no_python(error, target) from error
     except (Exception, SystemExit) as error:
         raise _failure(error, target, when) from error
+
+
+def _no_python(error: SyntaxError, target: Target) -> InputError:
+    """The line that is wrong; of a file that is no text, what it is instead."""
+    if error.lineno is not None:
+        return InputError(
+            f"{error.filename or target.path.name}:{error.lineno} is not valid Python: "
+            f"{error.msg}.",
+            fix="Correct the file and try again.",
+        )
+    try:
+        decoded_text(target.path.read_bytes())
+        why = f"Python says: {error.msg}."
+    except (OSError, ValueError) as reason:
+        why = str(reason)
+    return InputError(
+        f"{target.path.name} is not valid Python.",
+        why=why,
+        fix="Name a file of Python code, saved as UTF-8.",
+    )
 
 
 def _failure(error: BaseException, target: Target, when: str) -> TraceFailed:

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 from outlay.trace import child
+from outlay.trace.dependencies import WATCH
 
 _PATH_BYTES = 4096
 _DESCRIPTORS = 3
@@ -27,6 +28,7 @@ _POLL_S = 1.0
 
 def main(arguments: list[str]) -> None:
     """Fork for each request; in a fork, answer it."""
+    WATCH.start()
     with contextlib.suppress(Exception):  # a fork meets the same error, and replies with it
         child.import_torch()
     descriptor, idle_s = arguments
@@ -91,7 +93,8 @@ class _ForkServer:
         if pid == 0:
             status.close()
             self._detach(log_fd)
-            _enter_context(context_fd)
+            with WATCH.paused():
+                _enter_context(context_fd)
             return True
         os.close(log_fd)
         os.close(context_fd)

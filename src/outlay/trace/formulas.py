@@ -249,6 +249,14 @@ def addmm_flop(_bias: Tensor, a: Tensor, b: Tensor, *_: object, **__: object) ->
     return mm_flop(a, b)
 
 
+def packed_product_flop(
+    x: Tensor, _packed: Tensor, weight_shape: Sequence[int], *_: object, **__: object
+) -> float:
+    """(..., inputs) x (outputs, inputs), whose values are packed into 4 bits."""
+    outputs, inputs = weight_shape
+    return 2 * math.prod(x.shape[:-1]) * inputs * outputs
+
+
 def bmm_flop(a: Tensor, b: Tensor, *_: object, **__: object) -> float:
     """(batch, m, k) x (batch, k, n)."""
     batch, m, k = a.shape
@@ -581,6 +589,13 @@ _FORMULAS: dict[str, Formula] = {
 _FORMULAS |= {
     f"bitsandbytes.optimizer_update_{name}": Formula(kind="optimizer", moved_bytes=update_bytes)
     for name in ("32bit", "8bit", "8bit_blockwise")
+}
+_FORMULAS |= {
+    "bitsandbytes.gemm_4bit": Formula(kind="gemm", flops=packed_product_flop),
+    "bitsandbytes.dequantize_4bit": Formula(kind="elementwise"),
+    "bitsandbytes.dequantize_blockwise": Formula(kind="elementwise"),
+    "bitsandbytes.quantize_4bit": Formula(kind="elementwise"),
+    "bitsandbytes.quantize_blockwise": Formula(kind="elementwise"),
 }
 _FORMULAS["outlay.update_8bit"] = Formula(kind="optimizer", moved_bytes=update_bytes)
 _FORMULAS |= {

@@ -26,6 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from outlay import errors
 from outlay.errors import InputError, OutlayError, TraceFailed
+from outlay.progress import Progress, silent
+from outlay.trace.target import changes_from_json
+from outlay.trace.trace_cache import Question, TraceCache, trace_cache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,19 +37,66 @@ if TYPE_CHECKING:
 FOLDER_PREFIX = "outlay-trace-"
 """What the names of folders with a request begin with."""
 _LOG_TAIL_BYTES = 4096
+_POLL_S = 0.25
+"""How often a tracing process is asked how far it is."""
 
 
-def run_request(request: Mapping[str, object], *, timeout_s: float | None = None) -> dict[str, Any]:
+def run_request(
+    request: Mapping[str, object],
+    *,
+    timeout_s: float | None = None,
+    cache: TraceCache | bool = True,
+    progress: Progress = silent,
+) -> dict[str, Any]:
     """What the tracing process replies to a request; its errors are raised here.
 
     Without a reply after `timeout_s` seconds it is ended, as it is when this one is interrupted.
+    A reply of before, in the `cache`, does as well where all that it depends on is as it was; then
+    it says under `kept_on` of which day it is. True is the user's own cache.
     """
     _check_working_folder()
+    kept_traces = trace_cache() if cache is True else cache or None
+    question = None
+    if kept_traces is not None:
+        environment = _environment()
+        question = Question(
+            request=request, environment=environment, startup=_startup_key(environment)
+        )
+        kept = kept_traces.find(question)
+        if kept is not None:
+            progress(f"Traced on {kept.kept_on} and unchanged since; --no-cache traces anew.")
+            return _checked_reply({**kept.reply, "kept_on": kept.kept_on})
     with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as folder:
-        reply = _reply_to(request, Path(folder), timeout_s)
+        asked = {**request, "keep": question is not None}
+        reply = _reply_to(asked, Path(folder), timeout_s, progress)
+    dependencies, why_not = reply.pop("dependencies", None), reply.pop("why_not_kept", "")
+    is_final = "error" not in reply or _is_attempt(request)
+    if kept_traces is not None and question is not None and is_final:
+        if dependencies is not None and not why_not:
+            why_not = kept_traces.keep(question, reply, dependencies)
+        if why_not:
+            _say_once(f"The trace is not kept: {why_not}.", progress)
+    return _checked_reply(reply)
+
+
+def _checked_reply(reply: dict[str, Any]) -> dict[str, Any]:
     if "error" in reply:
         raise error_from_reply(reply)
     return reply
+
+
+def _is_attempt(request: Mapping[str, object]) -> bool:
+    """Whether a step is changed to see whether it can be: that it cannot is an answer, too."""
+    return not changes_from_json(request.get("changes")).is_none  # type: ignore[arg-type]
+
+
+_said: set[str] = set()
+
+
+def _say_once(message: str, progress: Progress) -> None:
+    if message not in _said:
+        _said.add(message)
+        progress(message)
 
 
 def _check_working_folder() -> None:
@@ -61,32 +111,38 @@ def _check_working_folder() -> None:
 
 
 def _reply_to(
-    request: Mapping[str, object], folder: Path, timeout_s: float | None
-) -> dict[str, object]:
+    request: Mapping[str, object], folder: Path, timeout_s: float | None, progress: Progress
+) -> dict[str, Any]:
     request_path, reply_path, log_path = (
         folder / name for name in ("request.json", "reply.json", "log")
     )
     request_path.write_text(json.dumps(request))
     with log_path.open("wb") as log:
         try:
-            status = _exit_status(_forked(folder, log.fileno(), _environment()), timeout_s)
+            forked = _forked(folder, log.fileno(), _environment())
+            status = _exit_status(forked, timeout_s, folder, progress)
         except ForkUnavailable:
             alone = _StandaloneTrace(request_path, reply_path, log.fileno())
-            status = _exit_status(alone, timeout_s)
+            status = _exit_status(alone, timeout_s, folder, progress)
     if not reply_path.exists():
         raise _no_reply(status, _log_tail(log_path))
-    reply: dict[str, object] = json.loads(reply_path.read_text())
+    reply: dict[str, Any] = json.loads(reply_path.read_text())
     return reply
 
 
 _running: set[_ForkedTrace | _StandaloneTrace] = set()
 
 
-def _exit_status(trace: _ForkedTrace | _StandaloneTrace, timeout_s: float | None) -> int:
+def _exit_status(
+    trace: _ForkedTrace | _StandaloneTrace,
+    timeout_s: float | None,
+    folder: Path,
+    progress: Progress,
+) -> int:
     """The status a process ends with; whatever it has started ends with it."""
     _running.add(trace)
     try:
-        return trace.wait(timeout_s)
+        return _waited_for(trace, timeout_s, folder, progress)
     except TimeoutError as error:
         raise TraceFailed(
             f"The trace was ended after {timeout_s:g} s.",
@@ -97,6 +153,47 @@ def _exit_status(trace: _ForkedTrace | _StandaloneTrace, timeout_s: float | None
         _running.discard(trace)
         trace.end()
         trace.close()
+
+
+def _waited_for(
+    trace: _ForkedTrace | _StandaloneTrace,
+    timeout_s: float | None,
+    folder: Path,
+    progress: Progress,
+) -> int:
+    """The status a process ends with; what it tells of itself meanwhile is passed on."""
+    if progress is silent:
+        return trace.wait(timeout_s)
+    until_s = None if timeout_s is None else time.monotonic() + timeout_s
+    told = None
+    while True:
+        wait_s = _POLL_S if until_s is None else min(_POLL_S, until_s - time.monotonic())
+        try:
+            return trace.wait(max(wait_s, 1e-3))
+        except TimeoutError:
+            if until_s is not None and time.monotonic() >= until_s:
+                raise
+        now = read_progress(folder)
+        if now is not None and now != told:
+            told = now
+            progress(*now)
+
+
+def write_progress(folder: Path, what: str, done: float, total: float) -> None:
+    """Tell whoever waits for this tracing process how far it is."""
+    draft = folder / "progress.part"
+    with contextlib.suppress(OSError):
+        draft.write_text(json.dumps([what, done, total]))
+        draft.replace(folder / "progress")
+
+
+def read_progress(folder: Path) -> tuple[str, float, float] | None:
+    """What a tracing process has told last, if anything."""
+    try:
+        what, done, total = json.loads((folder / "progress").read_text())
+    except (OSError, ValueError):
+        return None
+    return str(what), float(done), float(total)
 
 
 def end_running() -> None:

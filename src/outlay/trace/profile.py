@@ -273,6 +273,8 @@ class Profile:
     """What the allocator makes of it at some batch sizes, ascending; empty where not modelled."""
     history: History | None = None
     """What the allocator was modelled with; None where traces at two sizes did not line up."""
+    table_suffices: bool = False
+    """Whether `allocator_use` is to be read where it could be simulated, which takes longer."""
     structure: Structure | None = None
     """None in profiles that were written without it."""
     period: int = 1
@@ -283,6 +285,8 @@ class Profile:
     unknown_ops: Mapping[str, float] = field(default_factory=dict)
     """Operators without a formula, and how often each runs in a step."""
     notes: tuple[str, ...] = ()
+    from_cache: bool = field(default=False, compare=False)
+    """Whether the trace was made earlier, and kept (`outlay.trace.trace_cache`)."""
     published: PublishedBatch | None = None
     """The batch of the recipe that a bundled profile follows."""
 

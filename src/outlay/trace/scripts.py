@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from outlay.errors import InputError, OutlayError, TraceFailed
 from outlay.trace.allocator import peak_use_and_need
 from outlay.trace.batch_scaling import history_of_capture, profile_of_captures
+from outlay.trace.dependencies import WATCH
 from outlay.trace.from_recording import RecordedStep, profile_of_step
 from outlay.trace.target import (
     BATCH_MARK,
@@ -155,7 +156,8 @@ class ScriptTracer:
             _, status = os.waitpid(pid, 0)
             if not path.exists():
                 raise _no_answer(self._target, os.waitstatus_to_exitcode(status))
-            result = pickle.loads(path.read_bytes())
+            result, notes = pickle.loads(path.read_bytes())
+            WATCH.add(notes)
         if isinstance(result, OutlayError):
             raise result
         return result
@@ -186,7 +188,7 @@ def _answer(run: ScriptRun, path: Path, guard: Guard, when: str) -> None:
         if packages:
             result = _Lack(needs={"packages": tuple(packages)}, failure=result)
     partial = path.with_suffix(".part")
-    partial.write_bytes(pickle.dumps(result))
+    partial.write_bytes(pickle.dumps((result, WATCH.notes())))
     partial.replace(path)
     os._exit(0)
 

@@ -120,6 +120,10 @@ class StepReport:
     unknown_ops: Mapping[str, float] = field(default_factory=dict)
     """Operators without a formula, and how often each runs in a step."""
     notes: tuple[str, ...] = ()
+    traced_on: str = ""
+    """Date of the trace, YYYY-MM-DD."""
+    from_cache: bool = field(default=False, compare=False)
+    """Whether the trace was made earlier, and kept (`outlay.trace.trace_cache`)."""
 
     @property
     def flops(self) -> float:
@@ -267,7 +271,15 @@ def _timeline(capture: Capture, sites: Sequence[CallSite | None]) -> MemoryTimel
 # As JSON. Lines of code and points of the timeline are many: a line is written once and named by
 # its place in a list, a point is a short list.
 
-_HEAD = ("name", "target", "batch_size", "period", "parameters", "trainable_parameters")
+_HEAD = (
+    "name",
+    "target",
+    "batch_size",
+    "period",
+    "parameters",
+    "trainable_parameters",
+    "traced_on",
+)
 
 
 def report_to_json(report: StepReport) -> dict[str, Any]:

@@ -80,9 +80,8 @@ def parse_target(text: str) -> Target:
         raise InputError(f"{text!r} is not a training step.", fix=_EXAMPLE)
     path = Path(path_text).expanduser()
     if not path.is_file():
-        raise InputError(
-            f"There is no file {path_text}.", why=f"It was named by {text!r}.", fix=_EXAMPLE
-        )
+        why = f"It was named by {text!r}."
+        raise InputError(_absent(path), why=why, fix=_EXAMPLE)
     return Target(path=path.resolve(), function=function)
 
 
@@ -90,10 +89,18 @@ def _script(path_text: str, arguments: str) -> Target:
     path = Path(path_text).expanduser()
     if not path.is_file():
         raise InputError(
-            f"There is no file {path_text}.",
-            fix="Name the script as you would run it with python: path/to/train.py.",
+            _absent(path), fix="Name the script as you would run it with python: path/to/train.py."
         )
     return Target(path=path.resolve(), arguments=tuple(shlex.split(arguments)))
+
+
+def _absent(path: Path) -> str:
+    """What is at a path where no file is."""
+    if path.is_dir():
+        return f"{path} is a directory, not a file of Python code."
+    if path.is_symlink():
+        return f"{path} is a link that leads nowhere, or back to itself."
+    return f"There is no file {path}."
 
 
 # The batch size among a script's arguments

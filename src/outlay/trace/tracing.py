@@ -12,9 +12,12 @@ A step of a file is traced in a process of its own (`outlay.trace.process`), a c
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from outlay.errors import InputError
+from outlay.errors import InputError, OutlayError
+from outlay.progress import Progress, silent
 from outlay.trace.process import run_request
 from outlay.trace.step_report import report_from_json, report_of
 from outlay.trace.store import history_from_json, profile_from_json
@@ -29,11 +32,12 @@ from outlay.trace.target import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from outlay.trace.profile import History, Profile
     from outlay.trace.step_report import StepReport
     from outlay.trace.target import StepBuilder
+    from outlay.trace.trace_cache import TraceCache
 
 BATCH_SIZES = (2, 4, 8, 32)
 """Three sizes determine the polynomials, the last checks them. A large batch costs no more
@@ -51,6 +55,8 @@ def profile_of(
     selected: float = SELECTED,
     changes: Changes = UNCHANGED,
     timeout_s: float | None = None,
+    cache: TraceCache | bool = True,
+    progress: Progress = silent,
 ) -> Profile:
     """Trace `path/to/file.py:function`, or the script in `train.py -- ARGUMENTS`.
 
@@ -58,7 +64,8 @@ def profile_of(
     average; the step may carry it as an attribute. `selected` is the share of elements that a
     selection by unknown values keeps (docs/tracing.md); `changes` are made to the step. A crash of
     the step, of the whole tracing process, or a trace of over `timeout_s` seconds becomes a
-    `TraceFailed`.
+    `TraceFailed`. A trace of before is taken from the `cache` where all that it depends on is as it
+    was (True is the user's own; the profile says so); `progress` hears how far it is.
     """
     request = profile_request(
         target,
@@ -70,7 +77,12 @@ def profile_of(
         selected=selected,
         changes=changes,
     )
-    return profile_from_json(run_request(request, timeout_s=timeout_s), source=target)
+
+    def read(reply: dict[str, Any]) -> Profile:
+        profile = profile_from_json(reply, source=target)
+        return replace(profile, from_cache="kept_on" in reply)
+
+    return _answer(request, read, timeout_s, cache, progress)
 
 
 def histories_of(
@@ -81,11 +93,17 @@ def histories_of(
     selected: float = SELECTED,
     changes: Changes = UNCHANGED,
     timeout_s: float | None = None,
+    cache: TraceCache | bool = True,
+    progress: Progress = silent,
 ) -> dict[int, History]:
     """What a step allocates and frees at each batch size, from a trace at that very size."""
     request = _request("histories", target, batch_sizes, period, selected, changes)
-    reply = run_request(request, timeout_s=timeout_s)
-    return {int(size): history_from_json(history) for size, history in reply["histories"].items()}
+
+    def read(reply: dict[str, Any]) -> dict[int, History]:
+        histories = reply["histories"].items()
+        return {int(size): history_from_json(history) for size, history in histories}
+
+    return _answer(request, read, timeout_s, cache, progress)
 
 
 def trace_step(
@@ -95,6 +113,8 @@ def trace_step(
     period: int | None = None,
     selected: float = SELECTED,
     timeout_s: float | None = None,
+    cache: TraceCache | bool = True,
+    progress: Progress = silent,
 ) -> StepReport:
     """What a training step does: FLOPs, bytes, heaviest operations, memory, and where its peak is.
 
@@ -104,7 +124,7 @@ def trace_step(
     of its own without one (`script_target` writes it). Needs torch, no GPU.
     `period` is how many consecutive steps to trace; the step may carry it as an attribute.
     `selected` is the share of elements that a selection by unknown values keeps. A target that
-    takes over `timeout_s` seconds is given up.
+    takes over `timeout_s` seconds is given up; `cache` and `progress` are as for `profile_of`.
 
     A callable is traced in this process: torch is changed while it runs, and says from then on
     that it was built with CUDA; with an untried torch build the process may abort. Its errors
@@ -118,7 +138,11 @@ def trace_step(
         )
     if isinstance(step, str):
         request = _request("report", step, [batch_size], period, selected)
-        return report_from_json(run_request(request, timeout_s=timeout_s))
+
+        def read(reply: dict[str, Any]) -> StepReport:
+            return replace(report_from_json(reply), from_cache="kept_on" in reply)
+
+        return _answer(request, read, timeout_s, cache, progress)
     return _trace_callable(step, batch_size or BATCH_SIZE, period, _checked_share(selected))
 
 
@@ -134,10 +158,31 @@ def _trace_callable(
         build, batch_size, period=period, selected=selected, own_file=own_file, with_lines=True
     )
     name = getattr(build, "__name__", type(build).__name__)
-    return report_of(capture, name=name, target=f"{own_file}:{name}")
+    report = report_of(capture, name=name, target=f"{own_file}:{name}")
+    return replace(report, traced_on=datetime.now(UTC).date().isoformat())
 
 
 # Requests
+
+
+_Answer = TypeVar("_Answer")
+
+
+def _answer(
+    request: dict[str, object],
+    read: Callable[[dict[str, Any]], _Answer],
+    timeout_s: float | None,
+    cache: TraceCache | bool,
+    progress: Progress,
+) -> _Answer:
+    """What a request asks for, made of its reply; one that was kept and is odd is made anew."""
+    reply = run_request(request, timeout_s=timeout_s, cache=cache, progress=progress)
+    if "kept_on" not in reply:
+        return read(reply)
+    try:
+        return read(reply)
+    except (OutlayError, KeyError, TypeError, ValueError, AttributeError):
+        return read(run_request(request, timeout_s=timeout_s, cache=False, progress=progress))
 
 
 def profile_request(

@@ -68,6 +68,8 @@ class Workspace:
 
     def condition_for(self, rows: int, batch_size: int) -> str:
         """The condition with the least batch size in it, from a trace at one batch size."""
+        if self.from_rows <= 1:
+            return self.condition
         least = math.ceil(self.from_rows * batch_size / max(rows, 1))
         return self.condition if least <= 1 else f"{self.condition}{_FROM}{least}"
 

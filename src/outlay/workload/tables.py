@@ -8,10 +8,10 @@ file is a field's name without its unit, or its alias: a new key is a field ther
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import date
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -32,11 +32,16 @@ from outlay.workload.workload import (
     Pause,
     Preferences,
     Quote,
+    RunHost,
+    RunSettings,
     Selection,
+    SkyPilotSettings,
+    SlurmSettings,
     Step,
     StoredData,
     TermsOverride,
     Usage,
+    WatchSettings,
     Workload,
     Workstation,
     WorthSwitching,
@@ -224,6 +229,68 @@ Gigabits = Annotated[Amount, AfterValidator(lambda gbit: gbit * 1e9 / 8)]
 Watts = Annotated[float, Field(strict=True, ge=0, le=20_000)]
 BatchSize = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 Name = Annotated[str, Field(min_length=1)]
+_OFF = -1.0
+
+
+def _as_duration_or_off(value: object) -> float:
+    return _OFF if value == "off" else _as_duration(value)
+
+
+def _as_pattern(value: str) -> str:
+    try:
+        groups = re.compile(value).groups
+    except re.error as error:
+        raise ValueError(f"it is no regular expression: {error}") from None
+    if groups < 1:
+        raise ValueError('it needs a group in brackets for the number: "loss: ([0-9.]+)"')
+    return value
+
+
+def _as_command(value: object) -> str | tuple[str, ...]:
+    """A line of shell, or a list of arguments."""
+    if isinstance(value, str) and value.strip() and "\0" not in value:
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value):
+        return tuple(value)
+    raise ValueError('it is a line of shell, or a list of arguments: ["python", "train.py"]')
+
+
+SecondsOrOff = Annotated[
+    float,
+    BeforeValidator(_as_duration_or_off, json_schema_input_type=str),
+    Field(description='A duration such as "10m", or "off".'),
+]
+Pattern = Annotated[Name, AfterValidator(_as_pattern)]
+CommandLine = Annotated[
+    str | tuple[str, ...],
+    BeforeValidator(_as_command, json_schema_input_type=str | tuple[str, ...]),
+]
+_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+_PLAIN_PATH = r"^[A-Za-z0-9_./][A-Za-z0-9_.@%+:,/=-]*$"
+_ADDRESS = r"^[A-Za-z0-9_][A-Za-z0-9_.@:\-\[\]]*$"
+_NO_ZERO = r"^[^\x00]*$"
+_SLURM_WORD = r"^[A-Za-z0-9_.:,\-]+$"
+_SLURM_OPTION = r"^--?[A-Za-z][^\n\r]*$"
+_SIGNAL = r"^(SIG)?[A-Z0-9]{2,10}$"
+_BUCKET = r"^[a-z0-9]+://[^\s]+$"
+PATTERNS = {
+    _VARIABLE: "a name of letters, digits and _, not beginning with a digit",
+    _PLAIN_PATH: "a path of letters, digits and . _ / - @ % + : , = without spaces and quotes",
+    _ADDRESS: "a host as for ssh: user@host, or a name of your ssh configuration",
+    _NO_ZERO: "a text without zero bytes",
+    _SLURM_WORD: "a word of letters, digits and _ . : , -",
+    _SLURM_OPTION: 'an option of sbatch, such as "--constraint=nvlink"',
+    _SIGNAL: "the name of a signal in capitals, such as USR1",
+    _BUCKET: "an address of a bucket, such as s3://mine/run",
+}
+"""What a text should be that must match a pattern."""
+VariableName = Annotated[str, Field(pattern=_VARIABLE)]
+PlainPath = Annotated[str, Field(pattern=_PLAIN_PATH)]
+"""A path that is the same word in any line of shell."""
+Address = Annotated[str, Field(pattern=_ADDRESS)]
+"""As for ssh; never an option of it."""
+VariableValue = Annotated[str, Field(pattern=_NO_ZERO)]
+SlurmWord = Annotated[str, Field(pattern=_SLURM_WORD)]
 
 
 # --- the tables ---
@@ -245,6 +312,10 @@ class Table(BaseModel, Generic[D]):
     model_config = ConfigDict(
         extra="forbid", frozen=True, arbitrary_types_allowed=True, alias_generator=_key_of
     )
+    one_of: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Groups of keys of which a file has one at most."""
+    goes_with: ClassVar[Mapping[str, str]] = {}
+    """Keys that say something of another one alone."""
 
     def value(self, usd: float) -> D:
         """The dataclass; `usd` is what one unit of the file's currency is worth."""
@@ -278,7 +349,9 @@ def _field_value(name: str, value: Any, usd: float) -> Any:
 
 
 class StepTable(Table[Step]):
-    """The training step: exactly one of `profile` and `target`."""
+    """The training step: exactly one of `profile`, `target` and `model`."""
+
+    one_of = (("profile", "target"),)
 
     profile: Name | None = Field(
         None, description="A bundled profile, or the path of a saved one or of a measurement."
@@ -286,6 +359,21 @@ class StepTable(Table[Step]):
     target: Name | None = Field(
         None,
         description="path/to/file.py:function, or path/to/train.py -- ARGUMENTS (needs torch).",
+    )
+    model: Name | None = Field(
+        None, description="A model by its name (llama-3.1-8b, hf:ID), trained by a recipe."
+    )
+    method: Name | None = Field(
+        None, description="The recipe: full, lora, qlora ...; without it the model's usual one."
+    )
+    tokens: Annotated[int, Field(strict=True, ge=1, le=10**8)] | None = Field(
+        None, description="Tokens of a sample, which is padded or cut to so many."
+    )
+    settings: dict[Name, bool | int | float | str | tuple[Name, ...]] = Field(
+        {}, description='Of the recipe: {precision = "bf16", lora_rank = 16}.'
+    )
+    trust_remote_code: bool = Field(
+        False, description="Let a model of the hub run its repository's own code on this machine."
     )
     batch_size: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | Literal["max"] | None = (
         Field(
@@ -318,8 +406,11 @@ class StepTable(Table[Step]):
 
     @model_validator(mode="after")
     def _one_step(self) -> Self:
-        if (self.profile is None) == (self.target is None):
-            raise ValueError("give exactly one of profile and target")
+        if sum(named is not None for named in (self.profile, self.target, self.model)) != 1:
+            raise ValueError("give exactly one of profile, target and model")
+        its = self.method or self.tokens or self.settings or self.trust_remote_code
+        if self.model is None and its:
+            raise ValueError("method, tokens, settings and trust_remote_code go with model")
         if isinstance(self.batch_size, int) and self.batch_size > (
             self.max_batch_size or self.batch_size
         ):
@@ -332,11 +423,15 @@ class StepTable(Table[Step]):
             "batch_size": None if self.batch_size == "max" else self.batch_size,
             "batch_left_open": self.batch_size is None,
             "precision": None if self.precision == "as traced" else self.precision,
+            "settings": tuple(sorted(self.settings.items())),
         }
 
 
 class LengthTable(Table[Length]):
     """How long to train: exactly one of samples, epochs, iterations and time."""
+
+    one_of = (("samples", "epochs", "iterations", "time"),)
+    goes_with = {"global_batch_size": "iterations", "hours_are_equal": "time"}
 
     samples: Amount | None = None
     epochs: Annotated[float, Field(strict=True, gt=0, le=1e9)] | None = Field(
@@ -349,8 +444,10 @@ class LengthTable(Table[Length]):
     training_s: Duration | None = Field(
         None, alias="time", description="Train for this long, whatever gets done."
     )
-    hours_are_equal: bool = Field(
-        False, description="With time: an hour counts as the same work on every machine."
+    hours_are_equal: bool | None = Field(
+        None,
+        description="With time: true (as without it), an hour is an hour on every machine, and the "
+        "cheapest is taken; false, it counts by the work done in it, and the cheapest sample is.",
     )
 
     @model_validator(mode="after")
@@ -360,7 +457,7 @@ class LengthTable(Table[Length]):
             raise ValueError("give exactly one of samples, epochs, iterations and time")
         if self.global_batch_size is not None and self.iterations is None:
             raise ValueError("global_batch_size goes with iterations")
-        if self.hours_are_equal and self.training_s is None:
+        if self.hours_are_equal is not None and self.training_s is None:
             raise ValueError("hours_are_equal goes with time")
         return self
 
@@ -472,6 +569,8 @@ class CheckpointTable(Table[Checkpoint]):
 class EvaluationTable(Table[Evaluation]):
     """What is evaluated while training: so many samples, or for so long."""
 
+    one_of = (("samples", "time"),)
+
     every: Interval
     samples: Amount | None = None
     time_s: Duration | None = None
@@ -495,6 +594,9 @@ class PauseTable(Table[Pause]):
 
 class UsageTable(Table[Usage]):
     """One run (nothing given), or sessions a month, or hours a day."""
+
+    one_of = (("sessions_per_month", "hours_per_day"),)
+    goes_with = {"days_per_week": "hours_per_day"}
 
     sessions_per_month: Annotated[float, Field(strict=True, gt=0, le=10_000)] | None = None
     hours_per_day: Annotated[float, Field(strict=True, gt=0, le=24)] | None = None
@@ -551,7 +653,7 @@ class LimitsTable(Table[Limits]):
     )
     deadline_s: Duration | None = None
     gpu_memory_bytes: Size | None = Field(None, description="At least so much on each GPU.")
-    interruptions: Annotated[float, Field(strict=True, ge=0)] | None = Field(
+    interruptions: Annotated[float, Field(strict=True, ge=0, le=1e6)] | None = Field(
         None, description="At most so many to be expected on spot machines."
     )
     confidence: Annotated[float, Field(strict=True, gt=0, le=1)] = Field(
@@ -712,6 +814,8 @@ def _numbered(tables: tuple[OfferTable, ...]) -> tuple[OfferTable, ...]:
 class MachineTable(Table[Workstation]):
     """A machine of your own; with `purchase`, one to be bought."""
 
+    one_of = (("purchase", "parts"), ("resale", "resale_fraction"))
+
     name: Name
     gpu: Name | tuple[Name, ...] = Field(description="One name, or a list where its GPUs differ.")
     gpus: Count = 1
@@ -841,6 +945,117 @@ class ProviderTable(Table[TermsOverride]):
     credit_usd: MoneyOrZero = Field(0.0, description="Free money you have there.")
 
 
+class WatchTable(Table[WatchSettings]):
+    """When a run is stopped before its end, and how."""
+
+    idle_below_fraction: Fraction | None = Field(
+        None, description="A GPU that does less is idle, where nothing else goes on (0.05)."
+    )
+    idle_s: SecondsOrOff | None = Field(None, description='Idle for so long: stop ("10m"; "off").')
+    stall_s: SecondsOrOff | None = Field(
+        None, description='No step for so long, while nothing moves: stop ("30m"; "off").'
+    )
+    stop_on_bad_loss: bool | None = None
+    grace_s: Duration | None = Field(None, description='From the warning to the stop ("2m").')
+    signal: Annotated[str, Field(pattern=_SIGNAL)] | None = Field(
+        None, description="Sent halfway to the stop, so that the script saves a checkpoint: USR1."
+    )
+    loss_pattern: Pattern | None = None
+    step_pattern: Pattern | None = None
+    then: Literal["stop", "shut down", "warn"] | None = None
+    delete_after_s: Duration | None = None
+    notify: tuple[Name, ...] = Field((), description="Addresses, as apprise has them.")
+    agent: bool | None = None
+
+    def arguments(self, usd: float) -> dict[str, Any]:
+        """`off` is what None stands for."""
+        given = super().arguments(usd)
+        return {
+            name: None if value == _OFF and name in ("idle_s", "stall_s") else value
+            for name, value in given.items()
+        }
+
+
+class RunHostTable(Table[RunHost]):
+    """A machine you can log in to."""
+
+    address: Address = Field(
+        description="As for ssh: user@host, or a name of your ssh configuration."
+    )
+    gpu: str | None = Field(None, description='What it has: "RTX 3090:2".')
+    price_usd_per_hour: HourlyPrice | None = None
+
+
+class SlurmTable(Table[SlurmSettings]):
+    """How jobs are handed to a Slurm cluster."""
+
+    login: Address | None = Field(None, description="Where sbatch is, as for ssh; without it here.")
+    partition: SlurmWord | None = None
+    account: SlurmWord | None = None
+    qos: SlurmWord | None = None
+    time_s: Duration | None = None
+    gpu_types: dict[str, SlurmWord] = Field(
+        {}, description='The cluster\'s own names: {"A100 80GB" = "a100"}.'
+    )
+    options: tuple[Annotated[str, Field(pattern=_SLURM_OPTION)], ...] = Field(
+        (), description='Further lines for sbatch: "--constraint=nvlink".'
+    )
+    price_usd_per_gpu_hour: HourlyPrice | None = None
+
+    def arguments(self, usd: float) -> dict[str, Any]:
+        """The names of GPUs as pairs."""
+        return super().arguments(usd) | {"gpu_types": tuple(self.gpu_types.items())}
+
+
+class SkyPilotTable(Table[SkyPilotSettings]):
+    """How tasks are handed to SkyPilot."""
+
+    bucket: Annotated[str, Field(pattern=_BUCKET)] | None = Field(
+        None, description="Where checkpoints are kept while a spot machine is replaced: s3://..."
+    )
+    disk_bytes: Size | None = None
+    idle_minutes: Annotated[int, Field(strict=True, ge=1, le=10_000)] | None = None
+
+
+class RunTable(Table[RunSettings]):
+    """What `outlay launch` and `outlay bench` start."""
+
+    command: CommandLine
+    resume: CommandLine | None = Field(
+        None, description="Instead of command where there are checkpoints already."
+    )
+    setup: tuple[Name, ...] | Name = Field((), description="Lines of shell before the command.")
+    folder: Name = Field(".", description="What is sent, and where the command runs.")
+    exclude: tuple[Name, ...] = Field((), description="Of the folder, what is not sent.")
+    send: tuple[Name, ...] = Field((), description="Further files and folders.")
+    fetch: tuple[Name, ...] = Field((), description="Brought back at the end.")
+    checkpoints: PlainPath | None = Field(
+        None, description="The folder they are written to: a path without spaces and quotes."
+    )
+    environment: dict[VariableName, VariableValue] = {}
+    pass_on: tuple[VariableName, ...] = Field(
+        (), alias="pass", description="Variables handed over from here, values written nowhere."
+    )
+    engine: Literal["local", "ssh", "slurm", "skypilot"] | None = None
+    image: Name | None = None
+    processes: Literal["auto", "one", "torchrun"] = "auto"
+    outlay: Name | None = Field(
+        None, description='What pip installs on the machine, or "none"; without it this outlay.'
+    )
+    hosts: tuple[RunHostTable, ...] = Field((), alias="host")
+    slurm: SlurmTable = SlurmTable()
+    skypilot: SkyPilotTable = SkyPilotTable()
+    watch: WatchTable = WatchTable()
+
+    def arguments(self, usd: float) -> dict[str, Any]:
+        """One line of set-up as a list, the environment as pairs."""
+        setup = (self.setup,) if isinstance(self.setup, str) else self.setup
+        return super().arguments(usd) | {
+            "setup": setup,
+            "environment": tuple(self.environment.items()),
+        }
+
+
 class WorkloadFile(Table[Workload]):
     """An outlay workload file: what to train, for how long, on what data, within which limits."""
 
@@ -873,6 +1088,7 @@ class WorkloadFile(Table[Workload]):
     quotes: Annotated[tuple[OfferTable, ...], AfterValidator(_numbered)] = Field((), alias="offer")
     workstations: tuple[MachineTable, ...] = Field((), alias="machine")
     terms: tuple[ProviderTable, ...] = Field((), alias="provider")
+    run: RunTable | None = None
 
     @model_validator(mode="after")
     def _epochs_need_a_dataset(self) -> Self:
@@ -888,10 +1104,9 @@ class WorkloadFile(Table[Workload]):
         return self
 
     def arguments(self, usd: float) -> dict[str, Any]:
-        """The rate of a place for its name; which day's exchange rate it was to be is settled."""
+        """The rate of a place for its name."""
         tax_fraction = _tax_fraction(self.tax_fraction)
         given = super().arguments(usd)
-        given.pop("currency_day", None)
         return given | {
             "currency": self.currency.upper(),
             "usd_per_unit": usd,

@@ -6,16 +6,21 @@ A message names the line and the key, says what is wrong with the value, and whi
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date, time
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
+from outlay import files
 from outlay.errors import InputError
 
 M = TypeVar("M", bound=BaseModel)
@@ -32,16 +37,13 @@ class FileKind:
     """Where to look for a key that is missing."""
     table: str = "it is a table: write [{table}] on a line of its own, and its keys below"
     """What to write where a table is expected."""
+    patterns: Mapping[str, str] = field(default_factory=dict)
+    """What a text should be, by the pattern that it must match."""
 
 
 def read_text(path: Path, kind: FileKind) -> str:
     """The text of a file."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"There is no {kind.noun} {path}.", fix=kind.absent) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"The {kind.noun} {path} cannot be read: {error}.") from error
+    return files.text_of_file(path, kind.noun, absent=kind.absent)
 
 
 def parse_table(text: str, where: str) -> dict[str, Any]:
@@ -65,8 +67,8 @@ def model_of(table: dict[str, Any], text: str, where: str, model: type[M], kind:
 
 def read_model(path: Path, model: type[M], kind: FileKind) -> M:
     """The content of a file as a model."""
-    text = read_text(path, kind)
-    return model_of(parse_table(text, str(path)), text, str(path), model, kind)
+    text, where = read_text(path, kind), files.name_of(path)
+    return model_of(parse_table(text, where), text, where, model, kind)
 
 
 def _input_error(
@@ -79,19 +81,69 @@ def _input_error(
     problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     first = problems[0]
     path = _path_in_file(first["loc"], model)
+    same = [problem for problem in problems if _path_in_file(problem["loc"], model) == path]
     line = _nearest_line(text, path)
     place = f"{where}, line {line}" if line else where
-    more = f" ({len(problems) - 1} more after this one)" if len(problems) > 1 else ""
+    more = f" ({len(problems) - len(same)} more after this one)" if problems[len(same) :] else ""
     if first["type"] == "extra_forbidden":
         why = _suggestion(path, model)
-        return InputError(f"{place}: there is no key {_key(path)!r}{more}.", why=why)
+        return InputError(f"{place}: there is no key {_quoted_key(path)}{more}.", why=why)
     if first["type"] == "missing":
-        return InputError(f"{place}: {_key(path)!r} is missing{more}.", fix=kind.missing)
-    reason = _reason(first["type"], first["msg"], str(path[0]) if path else "", kind)
-    if first["type"] == "tuple_type" and len(path) > 1:  # a key in a table, no table
-        reason = f"it is a list: write {path[-1]} = [...]"
-    value = "" if isinstance(first["input"], dict | list) else f" = {first['input']!r}"
-    return InputError(f"{place}: {_key(path)}{value}: {reason}{more}.")
+        return InputError(f"{place}: {_quoted_key(path)} is missing{more}.", fix=kind.missing)
+    reason = _any_of([_reason(problem, path, kind) for problem in same])
+    is_whole = isinstance(first["input"], dict) and first["type"] == "value_error"  # of a table
+    value = "" if is_whole else f" = {_as_written(first['input'])}"
+    key = f"{_key(path)}{value}: " if path else ""
+    return InputError(f"{place}: {key}{reason}{more}.")
+
+
+def _any_of(reasons: Sequence[str]) -> str:
+    """What a value should be where it may be of several kinds, each with its own reason."""
+    first, *others = dict.fromkeys(reasons)
+    return ", or ".join((first, *(other.removeprefix("it should be ") for other in others)))
+
+
+def _as_written(value: object) -> str:
+    """A value as it may stand in the file, cut short where it is long."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, dict):
+        text = ", ".join(f"{key} = {_as_written(inner)}" for key, inner in value.items())
+        text = f"{{{text}}}"
+    elif isinstance(value, list | tuple):
+        text = f"[{', '.join(map(_as_written, value))}]"
+    else:
+        text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]} ..."
+
+
+@contextmanager
+def naming_line(text: str, where: str) -> Iterator[None]:
+    """Errors about a name that stands in a file (a GPU, a provider, a currency) say at which line,
+    whoever finds out that nobody knows it."""
+    try:
+        yield
+    except InputError as error:
+        line = None if error.what.startswith(where) else _line_of_value(text, error.what)
+        if line is None:
+            raise
+        raise error.at(f"{where}, line {line}") from error
+
+
+_NAMED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
+
+
+def _line_of_value(text: str, message: str) -> int | None:
+    """The first line with a value that a message names in quotes."""
+    for match in _NAMED.finditer(message):
+        name = re.escape(match[1] or match[2])
+        value = re.compile(rf"=.*([\"']){name}\1|^\s*([\"']){name}\2\s*(?:,|$|\])")
+        for number, line in enumerate(text.splitlines(), 1):
+            if value.search(line) and not line.lstrip().startswith("#"):
+                return number
+    return None
 
 
 def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -112,13 +164,44 @@ def _path_in_file(location: Sequence[str | int], model: type[BaseModel]) -> list
     return path
 
 
-def _reason(problem: str, message: str, table: str, kind: FileKind) -> str:
+def _reason(problem: ErrorDetails, path: Sequence[str | int], kind: FileKind) -> str:
     """What is wrong, in the words of the file rather than of pydantic."""
-    if problem == "tuple_type":
+    name, value, context = problem["type"], problem["input"], problem.get("ctx", {})
+    table = ".".join(part for part in path if isinstance(part, str))
+    if name == "tuple_type":
+        if len(path) > 1:  # a key in a table, no table
+            return f"it should be a list: {path[-1]} = [...]"
         return f"it may stand there more than once: write [[{table}]], or a list in brackets"
-    if problem in ("model_type", "model_attributes_type"):
-        return kind.table.format(table=table)
-    return reason_of(message)
+    if name in ("model_type", "model_attributes_type"):
+        repeated = path and isinstance(path[-1], int)
+        return kind.table.format(table=f"[{table}]" if repeated else table)
+    if isinstance(value, float) and not math.isfinite(value) and name in _BOUNDS:
+        return f"it should be a number, which {value} is not"
+    if name in _BOUNDS:
+        bound = next(iter(context.values()))
+        return f"it should be {_BOUNDS[name]} {bound:,.15g}"
+    if name == "string_pattern_mismatch" and context.get("pattern") in kind.patterns:
+        return f"it should be {kind.patterns[context['pattern']]}"
+    return f"it should be {_KINDS[name]}" if name in _KINDS else reason_of(problem["msg"])
+
+
+_BOUNDS = {
+    "greater_than": "greater than",
+    "greater_than_equal": "at least",
+    "less_than": "less than",
+    "less_than_equal": "at most",
+}
+_KINDS = {
+    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), "a whole number"),
+    "int_parsing_size": "a whole number of fewer digits",
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "string_type": "a text in quotes",
+    "string_too_short": "a text that is not empty",
+    "dict_type": "names with values: {name = value}",
+}
+"""What a value should be, by pydantic's name of what is wrong with it."""
+_LONGEST_VALUE = 60
 
 
 def reason_of(message: str) -> str:
@@ -132,9 +215,25 @@ def _key(path: Sequence[str | int]) -> str:
     """`length.samples`, or `the 2nd [[offer]], price_per_hour`."""
     if len(path) > 1 and isinstance(path[1], int):
         rest = ".".join(str(part) for part in path[2:])
-        nth = f"{path[1] + 1}{ {0: 'st', 1: 'nd', 2: 'rd'}.get(path[1], 'th') }"
-        return f"the {nth} [[{path[0]}]], {rest}" if rest else f"the {nth} {path[0]}"
+        return f"{_nth(path)}, {rest}" if rest else _nth(path)
     return ".".join(str(part) for part in path if isinstance(part, str)) or "the file"
+
+
+def _quoted_key(path: Sequence[str | int]) -> str:
+    """`'length.samples'`, or `'price_per_hour' in the 2nd [[offer]]`."""
+    if len(path) > 2 and isinstance(path[1], int):
+        return f"{'.'.join(str(part) for part in path[2:])!r} in {_nth(path)}"
+    return repr(_key(path))
+
+
+def _nth(path: Sequence[str | int]) -> str:
+    """`the 2nd [[offer]]`."""
+    number = int(path[1]) + 1
+    ending = "th" if number % 100 in (11, 12, 13) else _ENDINGS.get(number % 10, "th")
+    return f"the {number}{ending} [[{path[0]}]]"
+
+
+_ENDINGS = {1: "st", 2: "nd", 3: "rd"}
 
 
 def _suggestion(path: Sequence[str | int], model: type[BaseModel]) -> str:
@@ -185,6 +284,7 @@ def line_of(text: str, path: Sequence[str | int]) -> int | None:
     header = names[0] if repeated else ".".join(names[:-1])
     key = names[-1] if len(names) > 1 or not repeated else None
     is_key = re.compile(rf"\s*\"?{re.escape(key or '')}\"?\s*=")
+    is_dotted = re.compile(rf"\s*{re.escape('.'.join(names))}\s*=")
     tables_before, current, table_line = -1, "", None
     for number, line in enumerate(text.splitlines(), 1):
         match = _HEADER.match(line)
@@ -195,7 +295,7 @@ def line_of(text: str, path: Sequence[str | int]) -> int | None:
             if current == header:
                 tables_before += 1
                 table_line = number if tables_before == index else table_line
-        elif (
+        elif (not current and not repeated and is_dotted.match(line)) or (
             key
             and current == header
             and (tables_before == index or not header)

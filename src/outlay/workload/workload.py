@@ -7,7 +7,7 @@ where `workload.tables` says what may be written.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from outlay.uncertainty import Uncertain
 
@@ -19,11 +19,22 @@ FREE_SOURCES = frozenset({"home", "internet"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The training step: a bundled profile, a saved one, a measurement, or code to trace."""
+    """The training step: a bundled profile, a saved one, a measurement, code to trace, or a model
+    by its name."""
 
     profile: str | None = None
     target: str | None = None
     """`path/to/file.py:function`, traced when planning (needs torch)."""
+    model: str | None = None
+    """A model's name, trained by a recipe."""
+    method: str | None = None
+    """The recipe; None is the model's usual one."""
+    tokens: int | None = None
+    """What the model sees of a sample; None is what the recipe has."""
+    settings: tuple[tuple[str, Any], ...] = ()
+    """Further settings of the recipe, by name."""
+    trust_remote_code: bool = False
+    """Whether a model of the hub may run its repository's own code here."""
     batch_size: int | None = None
     """Per GPU; None is the largest that fits."""
     batch_left_open: bool = False
@@ -44,7 +55,8 @@ class Step:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Length:
     """How long to train. `samples` and `epochs` are equal work on every machine; plain
-    `iterations` are that many steps at each machine's own batch; `training_s` is a fixed time."""
+    `iterations` are that many steps at each machine's own batch; `training_s` is a fixed time, an
+    hour of which counts the same on every machine, or by the work that is done in it."""
 
     samples: float | None = None
     epochs: float | None = None
@@ -52,8 +64,19 @@ class Length:
     global_batch_size: int | None = None
     """The batch `iterations` refers to: with it they are equal work, too."""
     training_s: float | None = None
-    hours_are_equal: bool = False
-    """Whether an hour counts as the same work on every machine."""
+    hours_are_equal: bool = True
+    """Of `training_s`: whether an hour counts the same on every machine, so that the cheapest is
+    best; else by the work done in it, so that the cheapest sample is."""
+
+    @property
+    def is_equal_hours(self) -> bool:
+        """Whether options are compared by hours that are the same on every machine."""
+        return self.training_s is not None and self.hours_are_equal
+
+    @property
+    def is_unequal_hours(self) -> bool:
+        """Whether options are compared by the work they do in a time."""
+        return self.training_s is not None and not self.hours_are_equal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,6 +372,119 @@ class TermsOverride:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WatchSettings:
+    """When a run is stopped before its end, and how; a rule whose figure is None is off."""
+
+    idle_below_fraction: float = 0.05
+    """GPUs that do less, with nothing else going on, are idle ..."""
+    idle_s: float | None = 600.0
+    """... and are stopped after so long."""
+    stall_s: float | None = 1800.0
+    """Without a step for so long, and for much longer than any before, while nothing moves."""
+    stop_on_bad_loss: bool = True
+    """Whether a loss that is not finite, several times in a row, ends the run."""
+    grace_s: float = 120.0
+    """From the warning to the stop: time to save a checkpoint."""
+    signal: str = ""
+    """Sent halfway to the stop, so that the script saves (`USR1`); empty: USR1 where it handles
+    it."""
+    loss_pattern: str = ""
+    """A regular expression whose first group is the loss, for scripts that outlay did not start."""
+    step_pattern: str = ""
+    then: Literal["stop", "shut down", "warn"] = "stop"
+    """What happens then: the run is stopped, the machine as well, or nothing."""
+    delete_after_s: float | None = None
+    """A machine that was stopped is deleted after so long, disk and all; None: never by outlay."""
+    notify: tuple[str, ...] = ()
+    """Addresses for warnings, as apprise has them; kept in no file of a run."""
+    agent: bool = True
+    """Whether outlay's agent counts steps in the script's own processes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunHost:
+    """A machine one can log in to."""
+
+    address: str
+    """As for ssh: `user@host`, or a name of the ssh configuration."""
+    gpu: str = ""
+    """`RTX 3090:2`; empty where not said."""
+    price_usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmSettings:
+    """How jobs are handed to a Slurm cluster."""
+
+    login: str = ""
+    """Where sbatch is, as for ssh; empty: here."""
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    time_s: float | None = None
+    """The job's time limit; None: twice what the run is expected to take."""
+    gpu_types: tuple[tuple[str, str], ...] = ()
+    """The cluster's own names of GPUs: (`A100 80GB`, `a100`); of others none is named."""
+    options: tuple[str, ...] = ()
+    """Further lines for sbatch, such as `--constraint=nvlink`."""
+    price_usd_per_gpu_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkyPilotSettings:
+    """How tasks are handed to SkyPilot."""
+
+    bucket: str = ""
+    """Where checkpoints are kept for a machine that replaces one: `s3://mine/run`."""
+    disk_bytes: float | None = None
+    idle_minutes: int = 10
+    """Without a job and a login for so long, SkyPilot stops the machine by itself."""
+
+
+EngineName = Literal["local", "ssh", "slurm", "skypilot"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What `outlay launch` and `outlay bench` start: the `[run]` table.
+
+    `{batch}`, `{gpus}`, `{machines}` and `{checkpoints}` in a command stand for figures of the plan
+    and the checkpoints' folder. A command is a line of shell, or a list of arguments.
+    """
+
+    command: str | tuple[str, ...]
+    resume: str | tuple[str, ...] | None = None
+    """Instead of the command, where there are checkpoints already; None: the command again."""
+    setup: tuple[str, ...] = ()
+    """Lines of shell, before the command, on every machine."""
+    folder: str = "."
+    """What is sent, and where the command runs."""
+    exclude: tuple[str, ...] = ()
+    """Of the folder, what is not sent: names, or patterns with * and ?."""
+    send: tuple[str, ...] = ()
+    """Further files and folders; they land beside the command."""
+    fetch: tuple[str, ...] = ()
+    """Brought back at the end: paths or patterns within the folder."""
+    checkpoints: str = ""
+    """The folder of checkpoints, within the folder; empty: none is known."""
+    environment: tuple[tuple[str, str], ...] = ()
+    pass_on: tuple[str, ...] = ()
+    """Names of variables that are handed over from here; their values are written nowhere."""
+    engine: EngineName | None = None
+    image: str = ""
+    """A container or machine image, for engines that take one."""
+    processes: Literal["auto", "one", "torchrun"] = "auto"
+    """`auto`: with several GPUs torchrun starts a process for each, unless the command does."""
+    outlay: str = ""
+    """How a machine without outlay gets it: empty sends this very one; or what pip is to install;
+    `none`: it is not installed, and the run is guarded by its time limit alone."""
+    hosts: tuple[RunHost, ...] = ()
+    slurm: SlurmSettings = field(default_factory=SlurmSettings)
+    skypilot: SkyPilotSettings = field(default_factory=SkyPilotSettings)
+    watch: WatchSettings = field(default_factory=WatchSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """Everything a plan needs to know from the user."""
 
@@ -375,9 +511,11 @@ class Workload:
     usd_per_unit: float = 1.0
     """One unit of the user's currency in dollars."""
     rate_as_of: str = ""
-    rate_day_chosen: bool = False
-    """Whether the file says of which day the exchange rate is to be: then its age is no news."""
     """The day of that exchange rate."""
+    currency_day: str = ""
+    """The day whose exchange rate the file asks for; empty for the newest."""
+    run: RunSettings | None = None
+    """What is really started; None where the file does not say."""
 
     def samples(self) -> float | None:
         """Samples to train on, None where that depends on each machine's batch or speed."""

@@ -9,6 +9,7 @@ card of the table.
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from outlay.facts import (
     fact_of,
     rows_of,
 )
+from outlay.files import name_of, text_of_file
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu
 
@@ -335,16 +337,14 @@ def _facts_by_card(imported: ImportedPrices) -> dict[tuple[str, str], list[Fact]
 
 def read_prices(path: Path) -> dict[str, Price]:
     """A price list by the names in it; the first line that cannot be read is an error."""
+    usual = "Give the path of a CSV file with the columns part,price,currency,as_of."
+    text = text_of_file(path, "price list", absent=usual)
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.reader(file, strict=True))
-    except FileNotFoundError:
+        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
         raise InputError(
-            f"There is no price list {path}.",
-            fix="Give the path of a CSV file with the columns part,price,currency,as_of.",
-        ) from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"The price list {path} cannot be read: {error}.") from error
+            f"The price list {name_of(path)} cannot be read.", why=f"As CSV: {error}.", fix=usual
+        ) from error
     head = _price_list_head(path, rows)
     prices: dict[str, Price] = {}
     for line, row in enumerate(rows[1:], 2):

@@ -9,7 +9,8 @@ script may run in another Python than outlay. In a probed command it is loaded u
     children     what the command's programs start gets what it needs to be watched, too
     channel      how they cross: a file of lines to outlay, a few numbers from it
     patches      actions after an import; functions replaced by ones that count, and put back
-    step_watch   the steps of a process: a record of each, and what is due after it
+    step_watch   the steps of a process: a record of each, and what is due after it; or only their
+                 number, for a run of days
     loaders      batches of DataLoaders and the waiting for them, evaluations among them, epochs
     batch        the inputs of modules, where no DataLoader shows the batch
     backward     backward passes, their losses, and updates made within them
@@ -38,9 +39,10 @@ def start(folder: str, inject: str = "") -> None:
 
     def begin(torch: object) -> None:
         from .channel import FileChannel
-        from .step_watch import StepWatch
+        from .step_watch import LongRunWatch, StepWatch, long_run_beat_s
 
-        watch = StepWatch(torch, FileChannel(folder))
+        channel, beat_s = FileChannel(folder), long_run_beat_s(folder)
+        watch = StepWatch(torch, channel) if not beat_s else LongRunWatch(torch, channel, beat_s)
         watch.install()
 
     after_import("torch", begin)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Callable
 from typing import Any
 
+from .patches import hide_frames
 from .protocol import StepsDiscarded
 
 _SCALERS = {
@@ -51,14 +53,58 @@ class Backward:
         self._passes_alone = 0
         """Passes before any optimizer made a step."""
         self._unknown: UnknownOptimizer | None = None
+        self._is_watching = False
+        self._leave: Callable[[], None] = lambda: None
 
     def install(self) -> None:
         """Begin to count."""
         torch, patches = self._watch.torch, self._watch.patches
-        self._graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+        self._graph_task: Callable[[], int] = getattr(
+            torch._C, "_current_graph_task_id", lambda: -1
+        )
         patches.wrap(torch.autograd, "backward", self._count_pass)
+        self._wrap_scalers()
+
+    def _wrap_scalers(self) -> None:
         for name, kind in _SCALERS.items():
-            patches.once_imported(name, functools.partial(self._wrap_scaler, kind))
+            action = functools.partial(self._wrap_scaler, kind)
+            self._watch.patches.once_imported(name, action)
+
+    def install_lean(self) -> None:
+        """Begin to count, until an optimizer steps; from then on passes are not looked at."""
+        self._wrap_scalers()
+        self._graph_task = lambda: 0 if self._runs else -1
+        self.watch_next()
+
+    def watch_next(self) -> None:
+        """Look at the next pass, for its loss; at all, while it is not known what steps are."""
+        if self._is_watching:
+            return
+        autograd = self._watch.torch.autograd
+        original = autograd.backward
+
+        @functools.wraps(original)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._has_optimizer:
+                leave()
+            try:
+                return self._count_pass(original, tensors, *args, **kwargs)
+            except BaseException as error:
+                hide_frames(error)
+                raise
+
+        def leave() -> None:
+            if autograd.backward is backward:  # else others have put theirs around ours
+                autograd.backward = original
+                self._is_watching = False
+
+        autograd.backward = backward
+        self._is_watching = True
+        self._leave = leave
+
+    def leave(self) -> None:
+        """Look at no pass any more."""
+        self._leave()
 
     def _wrap_scaler(self, kind: str, owner: Any) -> None:
         self._watch.patches.wrap(getattr(owner, kind), "scale", self._note_scaling)

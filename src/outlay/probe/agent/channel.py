@@ -56,6 +56,10 @@ class Channel:
     def flush(self) -> None:
         """Make sure that what was written can be read."""
 
+    def trim(self, most_bytes: int) -> bool:  # noqa: ARG002
+        """Let go of what was written, where it is more than so much; whether it was."""
+        return False
+
     def reset_after_fork(self) -> None:
         """Go on in a process that was just forked."""
 
@@ -113,6 +117,17 @@ class FileChannel(Channel):
             os.write(self._file, data)
         except OSError as error:
             log_error(error)
+
+    def trim(self, most_bytes: int) -> bool:
+        """Begin the file anew, where it has more: who reads it sees that it has become shorter."""
+        try:
+            if self._file < 0 or os.fstat(self._file).st_size <= most_bytes:
+                return False
+            os.ftruncate(self._file, 0)
+        except OSError as error:
+            log_error(error)
+            return False
+        return True
 
     def read_request(self) -> AgentRequest:
         """What outlay wants now; unpacked only when it has changed."""

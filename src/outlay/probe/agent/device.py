@@ -174,6 +174,10 @@ class Device:
                 self._spare.append(self._passed)
             self._passed = event
             self._channel.write_line(device_time_line(GpuFinishTime(step, self._elapsed_s)))
+        self.report_copied()
+
+    def report_copied(self) -> None:
+        """Report the losses that have been copied by now."""
         while self._losses and self._losses[0][2].query():
             self._write_loss(*self._losses.popleft()[:2])
 

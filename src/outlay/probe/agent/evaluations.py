@@ -46,8 +46,12 @@ class PauseWatch:
 
     def install(self) -> None:
         """Begin to watch."""
+        self._watch_modes(self._watch.torch.nn.Module)
+        self.install_saves()
+
+    def install_saves(self) -> None:
+        """Count and time checkpoints alone."""
         torch, patches = self._watch.torch, self._watch.patches
-        self._watch_modes(torch.nn.Module)
         # One function under both names, as ever: else it cannot be pickled.
         patches.wrap(torch.serialization, "save", self._timed_save)
         patches.replace(torch, "save", torch.serialization.save)

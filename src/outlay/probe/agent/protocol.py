@@ -31,6 +31,11 @@ ALLOCATIONS_VARIABLE = "OUTLAY_PROBE_ALLOCATIONS"
 """Whether the allocations of the first steps are reported."""
 AGENT_MODULE = "_outlay_agent"
 """The name under which `inject/sitecustomize.py` loads the agent."""
+LONG_RUN_VARIABLE = "OUTLAY_PROBE_LONG_RUN"
+"""Set where a run is only looked at, for days: steps are counted, none is written by itself. Its
+value: after how many seconds their number is written at the earliest."""
+LONG_RUN_FILE = "long_run"
+"""The same, in the folder: a program with an environment of its own has lost the variable."""
 CONTROL_FILE = "control"
 LINES_SUFFIX = ".lines"
 FIGURES_FILE = "figures.json"
@@ -387,6 +392,25 @@ class Stopping(NamedTuple):
     step: int
 
 
+class RunProgress(NamedTuple):
+    """How far a process has come, of a run that is only looked at; at most once a second."""
+
+    steps: int = 0
+    """Training steps: several optimizers that step by turns make one together."""
+    batches: int = 0
+    """Of all DataLoaders, to train on or to evaluate."""
+    checkpoints: int = 0
+    saving_s: float = 0.0
+    """The longest that writing one has taken."""
+    stack: str = ""
+    """Where the training thread is, after a while without a step: `blocked` in a call of torch's
+    that waits, `compiling`, or `other`; empty while steps come."""
+    stack_s: float = 0.0
+    """For how long its stack has been the same."""
+    where: str = ""
+    """The innermost function of it."""
+
+
 class AwaitingFigures(NamedTuple):
     """The script has ended by itself, and waits for figures to log to a tracker."""
 
@@ -398,7 +422,7 @@ REPORTS: dict[str, type[Any]] = {
         *(MathSettings, MemoryPeaks, PersistentMemory, MemoryLimit, MemoryExhausted),
         *(AllocationEvents, Loss, CpuQueueTime, KernelTimes, RecordedOperations, StepOperations),
         *(PhaseFailed, StepsDiscarded, AfterLastStep),
-        *(LibraryVersions, CompiledFrames, AgentFailed, Stopping, AwaitingFigures),
+        *(LibraryVersions, CompiledFrames, AgentFailed, Stopping, AwaitingFigures, RunProgress),
     )
 }
 

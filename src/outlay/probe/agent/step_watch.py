@@ -2,14 +2,18 @@
 
 `StepWatch` holds everything together: a hook after every optimizer step writes its `OptimizerStep`,
 and the modules next to this one replace functions of torch by ones that count. One step costs some
-15 microseconds.
+15 microseconds. `LongRunWatch` only counts, for runs of days: a thread of its own writes the number
+of steps once a second, and looks where the training thread is when none come.
 """
 
 from __future__ import annotations
 
 import atexit
+import dis
+import functools
 import importlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -23,7 +27,16 @@ from .evaluations import NoGradTime, PauseWatch
 from .loaders import Epochs, loader_info, patch_loaders
 from .optimizers import MOST_OBJECTS, Optimizers, parameters_of
 from .patches import FunctionPatches, hide_frames
-from .protocol import AgentFailed, AgentRequest, OptimizerStep, TorchImported, step_values
+from .protocol import (
+    LONG_RUN_FILE,
+    LONG_RUN_VARIABLE,
+    AgentFailed,
+    AgentRequest,
+    OptimizerStep,
+    RunProgress,
+    TorchImported,
+    step_values,
+)
 from .recording import CudaGraphs
 
 _REPORT_S = 1.0
@@ -143,33 +156,38 @@ class StepWatch:
 
     def install(self) -> None:
         """Begin to watch."""
-        torch = self.torch
-        self.channel.report(TorchImported(version=str(torch.__version__)))
-        optim = importlib.import_module("torch.optim.optimizer")
-        before, after = self._before_step, self._after_step
-        handles = [
-            optim.register_optimizer_step_pre_hook(before),
-            optim.register_optimizer_step_post_hook(after),
-        ]
-        for handle in handles:
-            self.patches.finally_do(handle.remove)
-        if self.channel.is_shared and hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._reset_after_fork)
+        self._install_steps()
+        self.backward.install()
         if self.channel.is_shared:
             for name in ("execv", "execve", "_exit"):
                 self.patches.wrap(os, name, self._before_end)
-        self.patches.once_imported(
-            "torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo)
-        )
         patch_loaders(self)
-        self.backward.install()
         scaling = importlib.import_module("torch.amp.grad_scaler")
         self.patches.wrap(scaling.GradScaler, "step", self._count_skipped)
         self._pauses.install()
         self.device.install(self)
         self._allocations.install()
-        self.graphs.install()
         self._no_grad.install()
+
+    def _install_steps(self) -> None:
+        """Begin to see steps of optimizers, in graphs as well."""
+        self.channel.report(TorchImported(version=str(self.torch.__version__)))
+        optim = importlib.import_module("torch.optim.optimizer")
+        for handle in self._step_hooks(optim):
+            self.patches.finally_do(handle.remove)
+        if self.channel.is_shared and hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._reset_after_fork)
+        self.patches.once_imported(
+            "torch._dynamo", lambda dynamo: self._keep_out_of_graphs(optim, dynamo)
+        )
+        self.graphs.install()
+
+    def _step_hooks(self, optim: Any) -> list[Any]:
+        before, after = self._before_step, self._after_step
+        return [
+            optim.register_optimizer_step_pre_hook(before),
+            optim.register_optimizer_step_post_hook(after),
+        ]
 
     def _reset_after_fork(self) -> None:
         """Begin anew in a forked process: a loader's worker, or one that trains itself."""
@@ -420,3 +438,241 @@ class StepWatch:
         loss = self.backward.take_loss()
         if loss is not None:
             self.device.report_loss(self.steps, loss)
+
+
+# A run of days
+
+_BEAT_S = 1.0
+_LOSS_BEATS = 10
+"""The loss is looked at once in so many."""
+_SILENT_BEATS = 10
+"""Without a step for so many, the training thread is looked at ..."""
+_LOOK_BEATS = 3
+"""... once in so many."""
+_MOST_BYTES = 2**18
+"""Of the lines of one process: what was said before is no news any more."""
+_MOST_FRAMES = 500
+
+
+def long_run_beat_s(folder: str) -> float:
+    """How often a run that is only looked at says how far it is, in seconds; 0 of other runs."""
+    said = os.environ.get(LONG_RUN_VARIABLE, "")
+    if not said:
+        try:
+            path = os.path.join(folder, LONG_RUN_FILE)  # noqa: PTH118
+            with open(path, encoding="ascii") as file:  # noqa: PTH123
+                said = file.read().strip() or "1"
+        except OSError:
+            return 0.0
+    try:
+        return max(float(said), 0.01)
+    except ValueError:
+        return _BEAT_S
+
+
+class LongRunWatch(StepWatch):
+    """Counts the steps, batches and checkpoints of a process; nothing is profiled or recorded.
+
+    It never stops a script, and a script goes on where outlay is gone.
+    """
+
+    def __init__(self, torch: Any, channel: Channel, beat_s: float = _BEAT_S) -> None:
+        super().__init__(torch, channel)
+        self._beat_s = beat_s
+        self.training_steps = 0
+        self._round: set[int] = set()
+        """Optimizers that have stepped since the training step began."""
+        self._batches = 0
+        self._loss_is_due = False
+        self._thread: threading.Thread | None = None
+        self._end = threading.Event()
+        self._reported = RunProgress()
+        self._beats = self._silent_beats = 0
+        self._saving_s = 0.0
+        self._stack: tuple[Any, ...] = ()
+        self._stack_from_s = 0.0
+
+    def install(self) -> None:
+        """Begin to count."""
+        self._install_steps()
+        self.backward.install_lean()
+        self._pauses.install_saves()
+        iterators = importlib.import_module("torch.utils.data.dataloader")
+        iterator = iterators._BaseDataLoaderIter
+        self.patches.replace(iterator, "__next__", self._counted_next(iterator.__next__))
+
+    def _step_hooks(self, optim: Any) -> list[Any]:
+        """After a step alone: one within another's is of the same round."""
+        return [optim.register_optimizer_step_post_hook(self._after_step)]
+
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
+        if not self.graphs.captures(optimizer) and not self.backward.defers(optimizer):
+            self.step_ended(optimizer)
+
+    def _counted_next(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def __next__(iterator: Any) -> Any:  # noqa: N807
+            self._batches += 1
+            try:
+                return original(iterator)
+            except BaseException as error:
+                hide_frames(error)
+                raise
+
+        return __next__
+
+    def _reset_after_fork(self) -> None:
+        super()._reset_after_fork()
+        self._thread, self._end = None, threading.Event()
+        self.training_steps = self._batches = 0
+        self._round.clear()
+        self._reported = RunProgress()
+
+    def uninstall(self) -> None:
+        """Leave torch as it was."""
+        self._end.set()
+        self.backward.leave()
+        super().uninstall()
+
+    def step_ended(self, *optimizers: Any) -> None:
+        """Count a step; this is all that a step costs."""
+        self.steps += 1
+        key = id(optimizers[0]) if len(optimizers) == 1 else 0
+        if key in self._round or not self._round:
+            self._round = {key}
+            self.training_steps += 1
+        else:
+            self._round.add(key)
+        if self._thread is None:
+            self._begin(optimizers[0])
+        if self._loss_is_due:
+            self._sample_loss()
+
+    def _begin(self, optimizer: Any) -> None:
+        """At the first step of a process."""
+        self.training_thread = threading.get_ident()
+        self._thread = threading.Thread(target=self._run, name="outlay", daemon=True)
+        try:
+            self._report_process(optimizer)
+            self._thread.start()
+        except Exception as error:
+            log_error(error)
+
+    def _sample_loss(self) -> None:
+        self._loss_is_due = False
+        self.training_thread = threading.get_ident()
+        try:
+            self.device.report_copied()
+            loss = self.backward.take_loss()
+            if loss is not None:
+                self.device.report_loss(self.training_steps, loss)
+            self.backward.watch_next()
+        except Exception as error:
+            log_error(error)
+
+    def _at_exit(self) -> None:
+        """Write how far it came."""
+        if os.getpid() == self._pid and self._thread is not None:
+            self._end.set()
+            self._beat()
+
+    # The thread of its own
+
+    def _run(self) -> None:
+        while not self._end.wait(self._beat_s) and not self.is_off:
+            self._beat()
+
+    def _beat(self) -> None:
+        try:
+            self._beats += 1
+            self._loss_is_due = self._loss_is_due or self._beats % _LOSS_BEATS == 1
+            self._report_progress()
+        except Exception as error:
+            log_error(error)
+
+    def _report_progress(self) -> None:
+        """Write how far the process has come, where that is news."""
+        progress = self._progress()
+        if progress == self._reported:
+            return
+        if self.channel.trim(_MOST_BYTES):
+            self.channel.report(process_info(self.torch, self.device))
+        self._reported = progress
+        self.channel.report(progress)
+        self.channel.flush()
+
+    def _progress(self) -> RunProgress:
+        counters = self.counters
+        self._saving_s, counters.saved_s = max(self._saving_s, counters.saved_s), 0.0
+        progress = self._reported._replace(
+            steps=self.training_steps,
+            batches=self._batches,
+            checkpoints=counters.saves,
+            saving_s=round(self._saving_s, 3),
+        )
+        if progress.steps != self._reported.steps:
+            self._silent_beats = 0
+            return progress._replace(stack="", stack_s=0.0, where="")
+        self._silent_beats += 1
+        if self._silent_beats < _SILENT_BEATS or self._silent_beats % _LOOK_BEATS:
+            return progress
+        stack, where, frames = stack_of(self.torch, self.training_thread)
+        now_s = time.perf_counter()
+        if frames != self._stack:
+            self._stack, self._stack_from_s = frames, now_s
+        return progress._replace(
+            stack=stack, stack_s=round(now_s - self._stack_from_s, 1), where=where
+        )
+
+
+# Where a thread is
+
+_COMPILERS = (
+    "/torch/_dynamo/convert_frame",
+    "/torch/_dynamo/symbolic_convert",
+    "/torch/_inductor/compile_fx",
+    "/torch/_inductor/async_compile",
+    "/triton/compiler/",
+)
+"""Files of which one is in the stack while something is compiled."""
+_WAITING_FILES = ("/torch/distributed/distributed_c10d.py", "/torch/cuda/streams.py")
+_WAITING = frozenset({"synchronize", "wait", "barrier", "backward", "_engine_run_backward"})
+"""Functions of torch's that wait for a GPU or for other processes."""
+_WAITING_METHODS = frozenset({"item", "cpu", "tolist", "wait", "synchronize"})
+"""Such methods of tensors, events and works, which are not written in Python."""
+_BEFORE_CALL = frozenset({"PRECALL", "CACHE", "NOP", "EXTENDED_ARG", "PUSH_NULL", "RESUME"})
+
+
+def stack_of(torch: Any, thread: int) -> tuple[str, str, tuple[Any, ...]]:
+    """Where a thread is: `blocked`, `compiling` or `other`; the innermost function; its frames."""
+    frame = innermost = sys._current_frames().get(thread)
+    frames: list[tuple[int, int]] = []
+    files: list[str] = []
+    while frame is not None and len(frames) < _MOST_FRAMES:
+        frames.append((id(frame.f_code), frame.f_lasti))
+        files.append(frame.f_code.co_filename.replace(os.sep, "/"))
+        frame = frame.f_back
+    if innermost is None:
+        return "other", "", ()
+    code = innermost.f_code
+    where = f"{os.path.basename(code.co_filename)}:{code.co_name}"  # noqa: PTH119
+    if any(part in name for name in files for part in _COMPILERS):
+        return "compiling", where, tuple(frames)
+    folder = os.path.dirname(str(torch.__file__)).replace(os.sep, "/") + "/"  # noqa: PTH120
+    is_torch = files[0].startswith(folder)
+    is_waiting = is_torch and (code.co_name in _WAITING or files[0].endswith(_WAITING_FILES))
+    method = None if is_torch else _called_method(code, innermost.f_lasti)
+    if method in _WAITING_METHODS:
+        is_waiting, where = True, f"{where}, {method}()"
+    return "blocked" if is_waiting else "other", where, tuple(frames)
+
+
+def _called_method(code: Any, offset: int) -> str | None:
+    """The method that is called without arguments by the instruction at an offset."""
+    before = [step for step in dis.get_instructions(code) if step.offset <= offset]
+    if not before or not before[-1].opname.startswith("CALL"):
+        return None
+    loads = (step for step in reversed(before[:-1]) if step.opname not in _BEFORE_CALL)
+    load = next(loads, None)
+    is_method = load is not None and load.opname in ("LOAD_METHOD", "LOAD_ATTR")
+    return str(load.argval) if load is not None and is_method else None

@@ -7,12 +7,12 @@ run it in a process of its own (`outlay.trace.child`).
 
 from __future__ import annotations
 
-from outlay.errors import ExtraMissing
+from outlay.errors import ExtraMissing, pip_command
 
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
-    raise ExtraMissing('Tracing needs torch: pip install "outlay[torch]".') from error
+    raise ExtraMissing(f"Tracing needs torch: {pip_command('torch')}.") from error
 
 from outlay.trace.capture.capture import Capture, capture_steps, prepare_process
 from outlay.trace.capture.wrappers import NotTraceable

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,6 +31,7 @@ from outlay.trace.capture.changes import (
 )
 from outlay.trace.capture.data_dependent import SelectionSizes
 from outlay.trace.capture.fake_cuda import FakeMode, patch_imported_libraries, patched_cuda
+from outlay.trace.capture.quantized import values_of
 from outlay.trace.capture.recorder import (
     CallSites,
     Recorder,
@@ -87,18 +89,24 @@ def capture_steps(
     own_file: str | None = None,
     with_lines: bool = False,
     changes: Changes = UNCHANGED,
+    on_share: Callable[[float], None] = lambda _: None,
 ) -> Capture:
     """What the step that `build(batch_size)` returns does once it runs evenly.
 
     `selected` is the share of elements that a selection by unknown values keeps. Notes name lines
     in `own_file`, the user's, or its folder; with `with_lines`, the line of each operation is
     found too, and the memory after each is noted. `changes` are made to the step first.
+    `on_share` hears what share of all iterations has run.
 
     It is built with CUDA as the default device and run without one, as a user would run it; if
     that mixes CPU and GPU tensors it is tried once more with CUDA as the default throughout.
     """
     options = CaptureOptions(
-        own_file=own_file, with_lines=with_lines, selected=selected, changes=changes
+        own_file=own_file,
+        with_lines=with_lines,
+        selected=selected,
+        changes=changes,
+        on_share=on_share,
     )
     capture = partial(_capture, build, batch_size, period, options)
     with contextlib.suppress(_MixedDevices):
@@ -117,6 +125,7 @@ class CaptureOptions:
     with_lines: bool
     selected: float
     changes: Changes
+    on_share: Callable[[float], None] = lambda _: None
 
 
 def recorder_for(batch_size: int, options: CaptureOptions) -> Recorder:
@@ -147,7 +156,7 @@ def _capture(
         patch_imported_libraries(patches)
         period = (period or 0) * options.changes.accumulate or _period_of(step)
         with default_device(), _detect_mixed_devices():
-            parameters, structure = _record(step, recorder, period)
+            parameters, structure = _record(step, recorder, period, options.on_share)
     time.sleep(_GRAPH_RELEASE_S)
     return capture_of(recorder, parameters, structure, period, notes, batch_size)
 
@@ -155,6 +164,9 @@ def _capture(
 @contextlib.contextmanager
 def recording_on_fake_tensors(recorder: Recorder, notes: set[str]) -> Iterator[AttributePatches]:
     """Run the user's code on fake tensors, as on a GPU, and let the recorder see what it does."""
+    # Once in each process, before autograd starts its threads: of a fork they would each replace
+    # the pool of threads that torch lost in it, at once, and abort.
+    torch.set_num_threads(1)
     fake_cuda.install()
     cuda_ops.install()
     cuda_sequences.install()
@@ -188,8 +200,8 @@ def capture_of(
         period=period,
         ops=tuple(recorder.ops),
         memory=recorder.memory,
-        parameters=sum(p.numel() for p in parameters),
-        trainable_parameters=sum(p.numel() for p in parameters if p.requires_grad),
+        parameters=sum(map(values_of, parameters)),
+        trainable_parameters=sum(values_of(p) for p in parameters if p.requires_grad),
         unknown_ops=dict(recorder.unknown),
         gradients=tuple(structure.gradients),
         blocks=structure.blocks(),
@@ -204,23 +216,57 @@ def capture_of(
     )
 
 
+def _alike_ahead(kinds: Sequence[object], iteration: int, end: int) -> int:
+    """How many iterations after this one are of its kind in a row, if the one before it was."""
+    if not kinds or kinds[iteration % len(kinds)] != kinds[(iteration - 1) % len(kinds)]:
+        return 0
+    ahead = range(iteration + 1, end)
+    kind = kinds[iteration % len(kinds)]
+    return sum(1 for _ in takewhile(lambda place: kinds[place % len(kinds)] == kind, ahead))
+
+
+def _kinds_of(step: StepFunction, period: int) -> tuple[object, ...]:
+    """What kind each iteration of a period is, where the step tells: then some may be left out."""
+    kinds = getattr(step, "kinds", ())
+    is_told = isinstance(kinds, tuple | list) and len(kinds) == period > 1
+    return tuple(kinds) if is_told and callable(getattr(step, "skip", None)) else ()
+
+
 def _period_of(step: StepFunction) -> int:
     period = getattr(step, "period", 1)
     return period if isinstance(period, int) and period > 0 else 1
 
 
 def _record(
-    step: StepFunction, recorder: Recorder, period: int
+    step: StepFunction, recorder: Recorder, period: int, on_share: Callable[[float], None]
 ) -> tuple[list[Tensor], StructureRecord]:
-    """Run the step until it is warm, then record it; returns all parameters, and the structure."""
-    for _ in range(WARM_UP_STEPS):
+    """Run the step until it is warm, then record it; returns all parameters, and the structure.
+
+    Where the step tells which iterations are of a kind, and two in a row were alike in what they
+    allocate, those of that kind that follow are not run, but noted as the last one was.
+    """
+    kinds = _kinds_of(step, period)
+    iterations = WARM_UP_STEPS + period
+    for iteration in range(WARM_UP_STEPS):
+        on_share(iteration / iterations)
         recorder.start_step()
         step()
     parameters = start_recording(recorder)
     with record_structure(parameters, recorder.ops) as structure:
-        for _ in range(period):
+        iteration = WARM_UP_STEPS
+        while iteration < iterations:
+            on_share(iteration / iterations)
             recorder.start_step()
+            gradients = len(structure.gradients)
+            operations = len(recorder.ops)
             step()
+            alike = _alike_ahead(kinds, iteration, iterations)
+            if alike and recorder.memory.repeats_step():
+                structure.repeat(gradients, len(recorder.ops) - operations, alike)
+                recorder.repeat_step(alike)
+                step.skip(alike)  # type: ignore[attr-defined]
+                iteration += alike
+            iteration += 1
     return stop_recording(recorder, parameters), structure
 
 
@@ -283,8 +329,10 @@ def prepare_process() -> None:
 
     What it wraps in decorators, and what torchvision lacks, is then replaced in time. What torch
     has made so far stays to the end and is left out of collecting garbage: to go through it takes
-    longer than to trace a small step.
+    longer than to trace a small step. What a trace computes is small: with several threads for it,
+    these would mostly wait for one another.
     """
+    torch.set_num_threads(1)
     torchvision_ops.install()
     stand_ins.install()
     patch_decorators(AttributePatches(), _import_notes)
@@ -397,6 +445,12 @@ class StructureRecord:
     """Of each gradient in order: how many operations were recorded before, and its bytes."""
     outputs: dict[int, tuple[nn.Module, Tensor]] = field(default_factory=dict)
     """The first output of each block that ran."""
+
+    def repeat(self, start: int, operations: int, times: int) -> None:
+        """Note the gradients from a place on so many times more, each time so many later."""
+        step = self.gradients[start:]
+        for turn in range(1, times + 1):
+            self.gradients += [(before + turn * operations, size) for before, size in step]
 
     def blocks(self) -> dict[tuple[str, int, int], list[int]]:
         """Output bytes of every block, by class, parameters and width."""

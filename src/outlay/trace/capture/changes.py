@@ -70,13 +70,16 @@ def _build(
         _change_optimizers(patches, changes)
     with _default_precision(changes):
         step = build(batch_size)
-    period = getattr(step, "period", 1)
+    built, period = step, getattr(step, "period", 1)
     if changes.recompute is not None:
         _recompute_blocks(patches, changes.recompute)
     dtype = _AUTOCAST.get(changes.arithmetic or "")
     if dtype is not None:
         step = _autocast(step, dtype, patches)
-    return _with_period(step, period, changes)
+    changed = _with_period(step, period, changes)
+    if changes.accumulate == 1 and hasattr(built, "kinds") and hasattr(built, "skip"):
+        changed.kinds, changed.skip = built.kinds, built.skip  # type: ignore[attr-defined]
+    return changed
 
 
 def _with_period(step: StepFunction, period: int, changes: Changes) -> StepFunction:

@@ -32,6 +32,7 @@ from torch.utils import _foreach_utils
 
 from outlay.errors import TraceFailed
 from outlay.trace.capture.constant_values import without_dispatch
+from outlay.trace.capture.quantized import patch_bitsandbytes, patch_subclasses
 from outlay.trace.capture.wrappers import AttributePatches, patch_wrappers
 from outlay.units import GIB
 
@@ -360,6 +361,7 @@ def _patch_fake_tensors(patches: AttributePatches) -> None:
     patches.extend(optim._foreach_supported_types, FakeTensor)
     patches.extend(_foreach_utils._foreach_supported_types, FakeTensor)
     patches.set(BackwardCFunction, "apply", _backward_on_the_host)
+    patch_subclasses(patches)
 
 
 _run_backward = BackwardCFunction.apply
@@ -496,6 +498,7 @@ def patch_imported_libraries(patches: AttributePatches) -> None:
     from outlay.trace.libraries.triton_kernels import patch_triton
 
     patch_triton(patches)
+    patch_bitsandbytes(patches)
     transformers = sys.modules.get("transformers.utils.import_utils")
     if transformers is not None:
         patches.set(transformers, "is_fake_tensor", _returning(False))

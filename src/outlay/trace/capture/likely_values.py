@@ -11,6 +11,7 @@ as examples both are spread alike, and would overlap wholly or not at all.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -283,6 +284,13 @@ class LikelyValues(ConstantValues):
 
 def evenly_set(elements: int, ones: int) -> Tensor:
     """A mask with so many elements set, spread evenly."""
+    with without_dispatch():
+        return _evenly_set(elements, ones).clone()
+
+
+@lru_cache(maxsize=32)
+def _evenly_set(elements: int, ones: int) -> Tensor:
+    """Made once: layers of a model ask for the same ones again and again."""
     with without_dispatch():
         ends = torch.arange(elements + 1, device=_HOST) * ones // max(elements, 1)
         return ends[1:] > ends[:-1]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import weakref
 from bisect import bisect_left
-from dataclasses import dataclass, fields
-from itertools import accumulate, count
+from dataclasses import dataclass, fields, replace
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Literal
 
 from outlay.trace.batch_scaling import FREED
@@ -51,6 +51,19 @@ class _Storage:
         return "activations" if self.made_in == "forward" else "temporaries"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StepStart:
+    """How much had been noted when a step began."""
+
+    history: int
+    events: int
+    operations: int
+    made: int
+    """Storages that had been made."""
+    pending: frozenset[int]
+    """Numbers of those that had ended, and were not noted yet."""
+
+
 class MemoryTracker:
     """Allocations and frees in order; `restart` begins the part whose peak is to be known."""
 
@@ -63,7 +76,8 @@ class MemoryTracker:
         self._history: list[tuple[int, int]] = []
         self._freed: list[_Storage] = []
         """Storages that have ended and are not noted yet."""
-        self._numbers = count()
+        self._storages: list[_Storage] = []
+        """All there have been, each at the place of its number."""
         self._op_workspaces: list[_Storage] = []
         """Those of the operation that runs."""
         self._companions: dict[int, _Storage] = {}
@@ -73,6 +87,8 @@ class MemoryTracker:
         self._cublas_workspaces: list[_Storage] = []
         self.step_starts: list[int] = []
         """How long the history was when each step began."""
+        self._starts: list[_StepStart] = []
+        """More of the last three."""
         self.optional: set[int] = set()
         """Storages that an operator can do without."""
         self.conditions: dict[int, str] = {}
@@ -104,7 +120,8 @@ class MemoryTracker:
 
     def _new(self, size_bytes: int, phase: Phase | Literal["before"]) -> _Storage:
         self._note_freed()
-        entry = _Storage(next(self._numbers), rounded(size_bytes, _BLOCK_BYTES), phase)
+        entry = _Storage(len(self._storages), rounded(size_bytes, _BLOCK_BYTES), phase)
+        self._storages.append(entry)
         self._history.append((entry.number, size_bytes))
         return entry
 
@@ -195,6 +212,16 @@ class MemoryTracker:
     def start_step(self) -> None:
         """Say that a step begins."""
         self.step_starts.append(len(self._history))
+        self._starts = [*self._starts[-2:], self._here()]
+
+    def _here(self) -> _StepStart:
+        return _StepStart(
+            history=len(self._history),
+            events=len(self._events),
+            operations=len(self._operations),
+            made=len(self._storages),
+            pending=frozenset(entry.number for entry in self._freed),
+        )
 
     def restart(self) -> None:
         """Begin a new part: what is live now existed before it."""
@@ -221,6 +248,98 @@ class MemoryTracker:
         self._note_freed()
         self._references.clear()
 
+    # Steps that repeat
+
+    def repeats_step(self) -> bool:
+        """Whether the last step made and freed what the one before it did, one by one.
+
+        Then another like it would do the same again, to what this one has left. What a step frees
+        may be of the step before it, and of the one before that.
+        """
+        if len(self._starts) < 3:
+            return False
+        (first, before, start), end = self._starts, self._here()
+        made = end.made - start.made
+        if before.made - first.made != made or start.made - before.made != made:
+            return False
+        steps = (self._storages[each.made : each.made + made] for each in self._starts)
+        if not all(all(map(self._are_alike, *pair)) for pair in pairwise(steps)):
+            return False
+        freed = _freed(self._history[start.history :])
+        return min(freed, default=first.made) >= first.made and (
+            self._left_at(start, first, made) == self._left_at(end, first, made)
+        )
+
+    def _left_at(self, end: _StepStart, first: _StepStart, made: int) -> tuple[set[int], set[int]]:
+        """What there was of the last two steps before a place, and what had just ended."""
+        freed = _freed(self._history[first.history : end.history])
+        numbers = set(range(end.made - 2 * made, end.made)) - freed
+        return {n - end.made for n in numbers}, {n - end.made for n in end.pending}
+
+    def _are_alike(self, one: _Storage, other: _Storage) -> bool:
+        return (
+            (one.size_bytes, one.role, one.is_workspace, one.on_reference)
+            == (other.size_bytes, other.role, other.is_workspace, other.on_reference)
+            and (one.number in self.optional) == (other.number in self.optional)
+            and self.conditions.get(one.number) == self.conditions.get(other.number)
+        )
+
+    def repeat_step(self, times: int) -> None:
+        """Note the last step so many times more, as if it had run again (`repeats_step`).
+
+        What lives now was then made in the last of them.
+        """
+        (_, before, start), end = self._starts, self._here()
+        made = end.made - start.made
+        events = [(change_bytes, entry.number) for change_bytes, entry in self._events]
+        operations = [
+            (place, [entry.number for entry in freed]) for place, freed in self._operations
+        ]
+        self._clone(self._storages[start.made :], times)
+        self._move_living(before.made, times * made)
+        self._events = [(change_bytes, self._storages[number]) for change_bytes, number in events]
+        self._operations = [
+            (place, [self._storages[number] for number in freed]) for place, freed in operations
+        ]
+        history = self._history[start.history :]
+        events, operations = events[start.events :], operations[start.operations :]
+        every = range(1, times + 1)
+        self.step_starts += [start.history + turn * len(history) for turn in every]
+        self._history += [
+            (number + turn * made, size_bytes) for turn in every for number, size_bytes in history
+        ]
+        self._events += [
+            (change_bytes, self._storages[number + turn * made])
+            for turn in every
+            for change_bytes, number in events
+        ]
+        self._operations += [
+            (place + turn * len(events), [self._storages[n + turn * made] for n in freed])
+            for turn in every
+            for place, freed in operations
+        ]
+        self._starts = [_later(start, end, turn) for turn in range(times - 2, times + 1)]
+
+    def _clone(self, entries: Sequence[_Storage], times: int) -> None:
+        """Make storages like these, the last there are, so many times more."""
+        for turn in range(1, times + 1):
+            for entry in entries:
+                clone = replace(entry, number=entry.number + turn * len(entries))
+                self._storages.append(clone)
+                if entry.number in self.optional:
+                    self.optional.add(clone.number)
+                if entry.number in self.conditions:
+                    self.conditions[clone.number] = self.conditions[entry.number]
+
+    def _move_living(self, since: int, places: int) -> None:
+        """Let what lives and was made since then take the place of one made so much later."""
+        living = (*self._live.values(), *self._companions.values(), *self._freed)
+        recent = {entry.number: entry for entry in living if entry.number >= since}
+        for number in sorted(recent, reverse=True):
+            entry, later = recent[number], self._storages[number + places]
+            self._storages[number], self._storages[number + places] = later, entry
+            later.number, entry.number = number, number + places
+
     # What was allocated when
 
     @property
@@ -228,6 +347,12 @@ class MemoryTracker:
         """Everything since the beginning, for the model of the allocator."""
         self._note_freed()
         return self._history
+
+    def categories(self) -> dict[int, str]:
+        """The field of `Memory` that each storage counts in which lives at `restart` or later."""
+        self._note_freed()
+        entries = (*self._at_restart, *(entry for _, entry in self._events))
+        return {entry.number: entry.category for entry in entries}
 
     def live_bytes(self) -> list[int]:
         """Bytes allocated at `restart` and after each event since."""
@@ -271,6 +396,22 @@ class MemoryTracker:
         for entry in self._at_restart:
             sums[entry.category] += entry.size_bytes
         return sums
+
+
+def _later(start: _StepStart, end: _StepStart, turns: int) -> _StepStart:
+    """Where a step begins after so many turns of the one that lies between two places."""
+    made = turns * (end.made - start.made)
+    return _StepStart(
+        history=start.history + turns * (end.history - start.history),
+        events=start.events + turns * (end.events - start.events),
+        operations=start.operations + turns * (end.operations - start.operations),
+        made=start.made + made,
+        pending=frozenset(number + made for number in start.pending),
+    )
+
+
+def _freed(history: Sequence[tuple[int, int]]) -> set[int]:
+    return {number for number, size_bytes in history if size_bytes == FREED}
 
 
 def _without(freed: list[_Storage], sums: dict[str, float]) -> Memory:

@@ -14,6 +14,7 @@ import linecache
 import sys
 import threading
 from collections import Counter
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -341,6 +342,18 @@ _LIKELY_TRUE = (_aten.all, _aten._is_all_true, _aten.isfinite)
 _FLASH = "aten._scaled_dot_product_flash_attention"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counts:
+    """What had been noted when a step began."""
+
+    ops: int
+    sites: int
+    unknown: Counter[str]
+    host_reads: Counter[tuple[str, str]]
+    dispatched: int
+    examples: int
+
+
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Records operations on the GPU while `recording`, and live memory always.
 
@@ -379,12 +392,38 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """Parameters that an optimizer on the GPU has updated, by identity."""
         self._dispatched = 0
         self._answers = Answers()
+        self._at_start = self._counts()
 
     def start_step(self) -> None:
         """Say that the next operation belongs to a new step."""
         self.phases.start_step()
         self.memory.start_step()
         self._answers = Answers()
+        self._at_start = self._counts()
+
+    def _counts(self) -> _Counts:
+        return _Counts(
+            ops=len(self.ops),
+            sites=len(self.sites),
+            unknown=self.unknown.copy(),
+            host_reads=self.host_reads.copy(),
+            dispatched=self._dispatched,
+            examples=self.selection.likely.examples,
+        )
+
+    def repeat_step(self, times: int) -> None:
+        """Note the last step so many times more, as if it had run again."""
+        start = self._at_start
+        self.ops += self.ops[start.ops :] * times
+        self.sites += self.sites[start.sites :] * times
+        self.library_sites += self.library_sites[start.sites :] * times
+        for operator, count in list(self.unknown.items()):
+            self.unknown[operator] += times * (count - start.unknown[operator])
+        for read, count in list(self.host_reads.items()):
+            self.host_reads[read] += times * (count - start.host_reads[read])
+        self._dispatched += times * (self._dispatched - start.dispatched)
+        self.selection.likely.examples += times * (self.selection.likely.examples - start.examples)
+        self.memory.repeat_step(times)
 
     def __torch_dispatch__(
         self,

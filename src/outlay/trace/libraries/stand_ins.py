@@ -434,7 +434,7 @@ def _module_of(frame: FrameType) -> str:
 def _is_optional_import(filename: str, line: int) -> bool:
     """Whether the import on a line is within a `try` that goes on where it fails."""
     try:
-        tree = ast.parse(Path(filename).read_text(errors="replace"))
+        tree = ast.parse(Path(filename).read_bytes())
     except (OSError, SyntaxError, ValueError):
         return False
     return any(
