@@ -107,7 +107,12 @@ def folder(tmp_path, installed, monkeypatch):
     """A step that imports, reads, looks for and lists, with one installed package."""
     folder = tmp_path / "own"
     shutil.rmtree(installed, ignore_errors=True)
-    for each in (folder / "data", installed / "norms", installed / "norms-1.0.dist-info"):
+    for each in (
+        folder / "data",
+        folder / ".git",
+        installed / "norms",
+        installed / "norms-1.0.dist-info",
+    ):
         each.mkdir(parents=True)
     (folder / "step.py").write_text(STEP)
     (folder / "layers.py").write_text(LAYERS)
@@ -168,6 +173,12 @@ def package_installed(folder):
     (packages() / "norms_fused").mkdir()
 
 
+def tricks_declared(folder):
+    """A setup file that builds the module which the step looks for: it is stood in for."""
+    (folder / "csrc").mkdir()
+    (folder / "csrc" / "setup.py").write_text("CUDAExtension('tricks', ['tricks.cu'])")
+
+
 @pytest.mark.torch
 class TestWhatChanges:
     @pytest.mark.parametrize(
@@ -183,6 +194,7 @@ class TestWhatChanges:
             (changed_package, 4 * 3 + 3),
             (other_version_of_a_package, 4 * 3 + 3),
             (package_installed, 4 * 3 + 3),
+            (tricks_declared, 4 * 3 + 3),
         ],
     )
     def test_is_seen(self, change, count, folder, traces):
@@ -211,6 +223,15 @@ class TestWhatChanges:
         (folder / "notes.txt").write_text("")
         (folder / "runs").mkdir()
         (folder / "step.py").write_text(STEP)  # as it was, at another time
+        parameters(folder)
+        assert len(traces) == 1
+
+    def test_nor_are_folders_in_which_setup_files_were_searched(self, folder, traces):
+        (folder / "runs").mkdir()
+        time.sleep(NOT_JUST_NOW_S)
+        parameters(folder)  # looks for `tricks`, which a setup file might build
+        (folder / "runs" / "checkpoint.pt").write_text("")
+        (folder / "results").mkdir()
         parameters(folder)
         assert len(traces) == 1
 
@@ -365,7 +386,13 @@ def test_every_part_of_a_request_is_part_of_the_question(answers, folder, monkey
 
 
 NOTHING_READ = {
-    "dependencies": {"files": {}, "listings": {}, "import_folders": {}, "variables": []},
+    "dependencies": {
+        "files": {},
+        "listings": {},
+        "import_folders": {},
+        "extensions": {},
+        "variables": [],
+    },
     "why_not_kept": "",
 }
 REQUEST = {"result": "profile", "target": "step.py:build"}
@@ -381,8 +408,8 @@ def damaged(data):
         "empty": b"",
         "no zlib": b"\0" * 100,
         "no entry": zlib.compress(b"[]\n{}"),
-        "another's": zlib.compress(b'{"schema": 1, "kind": "mail"}\n{}'),
-        "of tomorrow": zlib.compress(zlib.decompress(data).replace(b'"schema": 1', b'"schema": 2')),
+        "another's": zlib.compress(b'{"schema": 2, "kind": "mail"}\n{}'),
+        "of tomorrow": zlib.compress(zlib.decompress(data).replace(b'"schema": 2', b'"schema": 3')),
         "without a reply": zlib.compress(zlib.decompress(data).partition(b"\n")[0]),
         "no text": zlib.compress(b"\xff\xfe\n\xff"),
         "deep": zlib.compress(b"[" * 100_000),

@@ -4,6 +4,8 @@ A tracing process notes every file that was opened, looked for or imported, ever
 listed, and every variable of the environment that was read. Of the user's own files the contents
 count, of large ones and of installed packages size and time. Which modules an import would find is
 part of it, so that a new file that takes the place of another is seen, and so is what is installed.
+Of the folders in which setup files were searched for, what these files declare counts, not what
+else comes and goes there (checkpoints, logs, a neighbour's files).
 What cannot be looked at again (an answer from the network, a command that was run) is the reason
 why a trace is not kept. Nothing here needs torch.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import sys
 import sysconfig
 import tempfile
@@ -49,6 +52,8 @@ class Dependencies:
     """Of every folder that was listed, a hash of the names in it."""
     import_folders: Mapping[str, str]
     """Of every folder that modules are found in, a hash of the names that an import can find."""
+    extensions: Mapping[str, str]
+    """Of every folder that was searched for setup files, a hash of what they declare."""
     variables: tuple[str, ...]
     """Variables of the environment that were read."""
 
@@ -63,6 +68,9 @@ class Dependencies:
         for path, before in self.import_folders.items():
             if _names_hash(_importable(path)) != before:
                 return f"other modules are in {path}"
+        for path, before in self.extensions.items():
+            if _names_hash(declared_extensions(path)) != before:
+                return f"setup files below {path} declare other extensions"
         return ""
 
 
@@ -72,6 +80,7 @@ def dependencies_from_json(content: Mapping[str, Any]) -> Dependencies:
         files=dict(content["files"]),
         listings=dict(content["listings"]),
         import_folders=dict(content["import_folders"]),
+        extensions=dict(content["extensions"]),
         variables=tuple(map(str, content["variables"])),
     )
 
@@ -114,6 +123,27 @@ def _importable(folder: str) -> list[str]:
     ]
 
 
+_SEARCHED_FOLDERS = 300
+_EXTENSION_NAME = re.compile(r"\w*[Ee]xt\w*\(\s*(?:name\s*=\s*)?['\"]([\w.]+)['\"]")
+_NO_SOURCES = ("site-packages", "node_modules")
+
+
+def declared_extensions(folder: str) -> frozenset[str]:
+    """The compiled modules that setup files in a folder and below it build."""
+    names: set[str] = set()
+    for number, (path, folders, files) in enumerate(os.walk(folder)):
+        if number >= _SEARCHED_FOLDERS:
+            break
+        folders[:] = sorted(
+            name for name in folders if not name.startswith((".", "_")) and name not in _NO_SOURCES
+        )
+        if "setup.py" in files:
+            with contextlib.suppress(OSError):
+                text = Path(path, "setup.py").read_text(errors="replace")
+                names.update(_EXTENSION_NAME.findall(text))
+    return frozenset(names)
+
+
 def _names_hash(names: Iterable[str]) -> str:
     text = "\0".join(sorted(names))
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
@@ -139,6 +169,7 @@ class WatchNotes:
     written: frozenset[str]
     variables: frozenset[str]
     import_folders: tuple[str, ...]
+    extension_folders: tuple[str, ...]
     why_not: str
 
 
@@ -155,6 +186,7 @@ class Watch:
         self._written: set[str] = set()
         self._variables: set[str] = set()
         self._import_folders: dict[str, None] = {}
+        self._extension_folders: dict[str, None] = {}
         self.why_not = ""
         """Why the trace cannot be kept; empty where it can."""
 
@@ -187,6 +219,13 @@ class Watch:
         """Note a variable of the environment, unless all are gone through."""
         if self._is_on and not self._is_iterating and isinstance(name, str):
             self._variables.add(name)
+
+    def extensions_below(self, folder: str) -> frozenset[str]:
+        """The compiled modules that setup files below a folder build; these alone are noted."""
+        if self._is_on:
+            self._extension_folders[_absolute(folder)] = None
+        with self.paused():
+            return declared_extensions(folder)
 
     def iterate_variables(self, names: Iterable[str]) -> Iterator[str]:
         """The names; where the user's own code goes through them, each counts as read.
@@ -256,6 +295,7 @@ class Watch:
                 written=frozenset(self._written),
                 variables=frozenset(self._variables),
                 import_folders=tuple(_import_folders()),
+                extension_folders=tuple(self._extension_folders),
                 why_not=self.why_not,
             )
 
@@ -267,6 +307,7 @@ class Watch:
         self._written |= notes.written
         self._variables |= notes.variables
         self._import_folders.update(dict.fromkeys(notes.import_folders))
+        self._extension_folders.update(dict.fromkeys(notes.extension_folders))
         self.why_not = self.why_not or notes.why_not
 
     def dependencies(self, own_folder: str = "") -> Dependencies:
@@ -294,6 +335,9 @@ class Watch:
             files=files,
             listings=listings,
             import_folders=folders,
+            extensions={
+                path: _names_hash(declared_extensions(path)) for path in self._extension_folders
+            },
             variables=tuple(sorted(self._variables)),
         )
 

@@ -32,7 +32,7 @@ from outlay.trace.dependencies import dependencies_from_json
 LARGEST_CACHE_BYTES = 256 * 2**20
 """Of all that is kept together."""
 _LARGEST_ENTRY_BYTES = 2**30
-_SCHEMA = 1
+_SCHEMA = 2
 _KIND = "outlay kept trace"
 _ENDING = ".trace"
 _DRAFT = ".part"

@@ -33,6 +33,7 @@ from torch.utils import cpp_extension
 from torch.utils._pytree import tree_iter
 
 from outlay.trace.capture.wrappers import AttributePatches, NotTraceable
+from outlay.trace.dependencies import WATCH
 from outlay.trace.formulas import RegisteredFunction, registered_functions
 from outlay.trace.libraries.fused import FusedOp, fused_op, used_libraries
 from outlay.trace.target import INSTALLED
@@ -570,8 +571,6 @@ def _bound_to(value: object) -> list[tuple[ModuleType, str]]:
 # Extensions
 
 
-_SEARCHED_FOLDERS = 300
-_EXTENSION_NAME = re.compile(r"\w*[Ee]xt\w*\(\s*(?:name\s*=\s*)?['\"]([\w.]+)['\"]")
 _COMPILED_PART = re.compile(r"_C|_ext|\w+_ext|\w+_cuda|cuda_\w+|\w+_kernels?")
 """What people call the compiled part of a package."""
 
@@ -641,7 +640,7 @@ def _looks_compiled(name: str) -> bool:
     folder = Path(frame.f_code.co_filename).parent
     if _is_library(frame.f_code.co_filename) or not folder.is_dir():
         return False
-    declared = _declared_in(_top_folder(folder))
+    declared = WATCH.extensions_below(str(_top_folder(folder)))
     return any(name == known or name.endswith(f".{known}") for known in declared)
 
 
@@ -655,22 +654,6 @@ def _top_folder(folder: Path) -> Path:
             break
         top = parent
     return top
-
-
-@cache
-def _declared_in(folder: Path) -> frozenset[str]:
-    """The compiled modules that setup files in a folder and below it build."""
-    names: set[str] = set()
-    for number, (path, folders, files) in enumerate(os.walk(folder)):
-        if number >= _SEARCHED_FOLDERS:
-            break
-        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
-        folders[:] = [name for name in folders if name not in ("site-packages", "node_modules")]
-        if "setup.py" in files:
-            with contextlib.suppress(OSError):
-                text = Path(path, "setup.py").read_text(errors="replace")
-                names.update(_EXTENSION_NAME.findall(text))
-    return frozenset(names)
 
 
 def _built(name: str) -> ModuleType:
