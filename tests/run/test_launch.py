@@ -440,6 +440,15 @@ def test_a_stop_that_does_not_stop_is_an_error(store, engine, monkeypatch):
     assert not store.get(run).has_ended
 
 
+def test_one_that_was_lost_is_stopped_all_the_same(store, engine):
+    run = launched(store, engine)
+    lost = EngineState(state="lost", reason="its machine is not well, and may still cost money")
+    engine.says = lost
+    assert updated(store, run, clock=clock).state == "lost"
+    stop(store, run, clock=clock)
+    assert engine.says.state == "stopped"
+
+
 def test_what_never_began_is_stopped_without_an_engine(store, engine):
     store.add(a_job(), "job.sh", "", at_s=1.0)
     assert stop(store, "tiny-123456", clock=clock).state == "stopped"
