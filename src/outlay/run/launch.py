@@ -135,7 +135,7 @@ def job_for(workload: Workload, plan: Plan, request: LaunchRequest, where: str =
     is_counted = option.fits and workload.length.training_s is None
     longest = longest_s(machine, budget_usd, workload.limits.deadline_s)
     _check_limit(longest, budget_usd, machine)
-    return Job(
+    job = Job(
         id=new_id(workload.name),
         name=workload.name,
         kind=request.kind,
@@ -153,7 +153,6 @@ def job_for(workload: Workload, plan: Plan, request: LaunchRequest, where: str =
         image=settings.image,
         outlay=settings.outlay,
         machine=machine,
-        alternatives=_alternatives(plan, option, workload) if engine == "skypilot" else (),
         batch_size=batch_size,
         steps=optimizer_steps(workload, option.step) if is_counted else None,
         step_time_s=option.step.step_time_s if option.fits else None,
@@ -166,6 +165,9 @@ def job_for(workload: Workload, plan: Plan, request: LaunchRequest, where: str =
         slurm=settings.slurm,
         skypilot=settings.skypilot,
     )
+    if engine != "skypilot":
+        return job
+    return replace(job, alternatives=_alternatives(plan, option, job, workload))
 
 
 def _of_one(machine: JobMachine) -> JobMachine:
@@ -405,17 +407,18 @@ def besides_usd(
     return 0.0 if held_usd is None else max(cost_usd.likely - held_usd, 0.0)
 
 
-def _alternatives(plan: Plan, option: Option, workload: Workload) -> tuple[JobMachine, ...]:
-    """The next sound offers of the plan that SkyPilot rents, each another machine or place."""
-    from outlay.run.skypilot import can_replace, is_rentable
+def _alternatives(
+    plan: Plan, option: Option, job: Job, workload: Workload
+) -> tuple[JobMachine, ...]:
+    """The next sound offers of the plan that the job can go to, each another machine or place."""
+    from outlay.run.skypilot import can_take_over
 
-    own = machine_of(option, workload)
     found: dict[tuple[str, ...], JobMachine] = {}
     for other in plan.options:
         if other is option or not other.sound or other.tenancy not in ("on-demand", "spot"):
             continue
         machine = machine_of(other, workload)
-        if not is_rentable(machine) or not can_replace(own, machine):
+        if not can_take_over(job, machine):
             continue
         found.setdefault((machine.provider, machine.gpu, machine.region, machine.tenancy), machine)
         if len(found) == ALTERNATIVES:
