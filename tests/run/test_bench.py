@@ -68,8 +68,8 @@ def plan_of(workload):
     return plan_workload(workload, SMALL)
 
 
-def a_measurement(gpu="NVIDIA GeForce RTX 3090", step_s=0.1, **values):
-    step = StepTime(
+def a_measurement(gpu="NVIDIA GeForce RTX 3090", step_s: float | None = 0.1, **values):
+    step = None if step_s is None else StepTime(
         mean_s=step_s, low_s=step_s, high_s=step_s, median_s=step_s, p10_s=step_s, p90_s=step_s,
         steps=100, warm_up_steps=3, is_steady=True,
     )  # fmt: skip
@@ -256,6 +256,12 @@ def test_a_command_that_was_mended_is_tried_anew(engine, tmp_path):
     (first,) = run(engine, tmp_path, on="RTX 3090:1", text=mended)
     assert first.state == "done"
     assert sorted(engine.submitted) == ["A100-80GB", "RTX 3090", "RTX 3090"]
+
+
+def test_one_without_a_step_says_so(engine, tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "a_measurement", lambda _, make=a_measurement: make(step_s=None))
+    (trial,) = run(engine, tmp_path, on="RTX 3090:1")
+    assert (trial.state, trial.reason) == ("failed", "no training step was seen")
 
 
 def test_what_was_refused_is_tried_again_and_what_ran_is_not(engine, tmp_path):

@@ -655,7 +655,7 @@ def trial_of(record: RunRecord, plain: BenchTrial) -> BenchTrial:
     if is_capped or (measured and measurement and measurement.stopped_for == "cost"):
         state = "capped"
     reason = plain.reason or ("" if state == "done" else record.reason or problem)
-    if measurement is not None and not measured:
+    if record.state == "done" and measurement is not None and not measured:
         reason = reason or "no training step was seen"
     elif state != "done" and not is_capped:
         reason = _last_words(Path(record.fetched or ".")) or reason
