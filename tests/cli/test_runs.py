@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from jsonschema import validate
+from tests.run.services import wait_for
 
 from outlay.report.schemas import schema
 from outlay.run.job import Job, JobMachine
@@ -256,8 +257,15 @@ def test_stopping_goes_on_where_one_cannot_be_stopped(outlay, launched, monkeypa
 def test_a_run_that_was_lost_says_why(outlay, launched):
     run = launched("sleep 60")
     folder = RunFolder(HereShell(), run)
+    wait_for(lambda: folder.state().phase == "training")
     os.killpg(folder.state().pid, 9)
+    (row,) = outlay("runs", run, "--json").document["runs"]
+    if row["state"] == "running":  # the command has a group of its own
+        assert "its script was killed" in row["reason"]
+    folder.signal("KILL")
     row = over(outlay, run)
     assert row["state"] == "lost"
     assert "processes are gone" in row["reason"]
-    folder.signal("KILL")
+    ended = outlay("stop", run)
+    assert (ended.code, ended.err) == (0, "")
+    assert "is stopped" in ended.out

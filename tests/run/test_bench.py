@@ -68,8 +68,8 @@ def plan_of(workload):
     return plan_workload(workload, SMALL)
 
 
-def a_measurement(gpu="NVIDIA GeForce RTX 3090", step_s=0.1, **values):
-    step = StepTime(
+def a_measurement(gpu="NVIDIA GeForce RTX 3090", step_s: float | None = 0.1, **values):
+    step = None if step_s is None else StepTime(
         mean_s=step_s, low_s=step_s, high_s=step_s, median_s=step_s, p10_s=step_s, p90_s=step_s,
         steps=100, warm_up_steps=3, is_steady=True,
     )  # fmt: skip
@@ -188,8 +188,8 @@ class Ticking:
         self.now_s += time_s
 
 
-def run(engine, tmp_path, on="RTX 3090:1,A100-80GB:1", store=None, clock=None, **values):
-    workload = workload_of()
+def run(engine, tmp_path, on="RTX 3090:1,A100-80GB:1", store=None, clock=None, text=TEXT, **values):
+    workload = workload_of(text=text)
     request = BenchRequest(on=on, engine="slurm", **values)
     clock = clock or Ticking()
     store = store or RunStore(tmp_path / "runs.sqlite")
@@ -227,6 +227,41 @@ def test_one_that_is_refused_hurts_no_other(engine, tmp_path):
     assert (first.state, second.state) == ("done", "failed")
     assert "no such GPU" in second.reason
     assert second.trial_cost_usd is None
+
+
+def test_one_out_of_reach_hurts_no_other(engine, tmp_path, monkeypatch):
+    def check(job):
+        if job.machine.gpu == "A100-80GB":
+            raise LaunchFailed("box cannot be reached by ssh.")
+
+    monkeypatch.setattr(engine, "check", check)
+    first, second = run(engine, tmp_path)
+    assert (first.state, second.state) == ("done", "failed")
+    assert (second.run, second.reason) == (None, "box cannot be reached by ssh.")
+
+
+def test_a_share_that_pays_for_no_time_hurts_no_other(engine, tmp_path):
+    # $0.0005 is 1.8 s at $1 an hour, and 0.6 s at $3: less than the second it is billed in.
+    first, second = run(engine, tmp_path, each_usd=0.0005)
+    assert (first.state, second.state) == ("done", "failed")
+    assert "pays for no time" in second.reason
+    assert engine.submitted == ["RTX 3090"]
+
+
+def test_a_command_that_was_mended_is_tried_anew(engine, tmp_path):
+    engine.failing = ("RTX 3090",)
+    run(engine, tmp_path)
+    engine.failing = ()
+    mended = TEXT.replace("train.py", "mended.py")
+    (first,) = run(engine, tmp_path, on="RTX 3090:1", text=mended)
+    assert first.state == "done"
+    assert sorted(engine.submitted) == ["A100-80GB", "RTX 3090", "RTX 3090"]
+
+
+def test_one_without_a_step_says_so(engine, tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "a_measurement", lambda _, make=a_measurement: make(step_s=None))
+    (trial,) = run(engine, tmp_path, on="RTX 3090:1")
+    assert (trial.state, trial.reason) == ("failed", "no training step was seen")
 
 
 def test_what_was_refused_is_tried_again_and_what_ran_is_not(engine, tmp_path):
@@ -394,6 +429,21 @@ def test_hosts_are_found_by_what_they_have():
     found = trial_machines("RTX 3090:1,T4:1", plan, workload.run, "ssh")
     assert [one.host for one in found] == ["me@box", ""]
     assert found[1].why_not == "no [[run.host]] says that it has 1x T4"
+
+
+def test_a_cap_is_kept_at_what_machines_really_cost():
+    workload = workload_of(
+        '[[run.host]]\naddress = "me@box"\ngpu = "RTX 3090"\nprice_per_hour = 2.0\n'
+        "[run.slurm]\nprice_per_gpu_hour = 0.25\n"
+    )
+    plan = plan_of(workload)
+    for engine, usd in (("ssh", 2.0), ("slurm", 0.25), ("skypilot", None)):
+        (found,) = trial_machines("RTX 3090:1", plan, workload.run, engine)
+        if usd is not None:
+            assert found.price_usd_per_hour == usd
+            # $1 pays for half an hour at $2, and for four at $0.25.
+            request = BenchRequest(on="", cap_usd=1.0, longest_s=36_000)
+            assert allowances([found], request) == [(1.0, 3600 / usd)]
 
 
 def test_this_machine_has_what_it_has():

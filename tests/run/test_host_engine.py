@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from tests.run.jobs import ended, job, printed, submitted
+from tests.run.services import wait_for
 
 from outlay.errors import LaunchFailed
 from outlay.run.host_engine import HostEngine
@@ -97,8 +99,8 @@ def test_stop_ends_what_does_not_listen_with_all_its_children(engine, tmp_path):
     assert _is_gone(child)
 
 
-def _is_gone(pid: int) -> bool:
-    for _ in range(50):
+def _is_gone(pid: int, tries: int = 50) -> bool:
+    for _ in range(tries):
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
                 return True
@@ -109,14 +111,46 @@ def _is_gone(pid: int) -> bool:
     return False
 
 
-def test_one_killed_from_outside_is_lost(engine, tmp_path):
-    of = local(tmp_path, command="echo up; sleep 60")
+def test_one_killed_from_outside_is_lost_once_nothing_of_it_is_left(engine, tmp_path):
+    of = local(tmp_path, command="sleep 60 & echo $! > child; echo up; wait")
     handle = submitted(engine, of)
     printed(engine, of, handle, b"up")
+    child = int((tmp_path / "work" / "child").read_text())
     pid = int((tmp_path / "there" / of.id / "pid").read_text())
-    os.killpg(pid, signal.SIGKILL)
-    state = ended(engine, of, handle)
+    os.killpg(pid, signal.SIGKILL)  # not the command, which has a group of its own
+    wait_for(lambda: "was killed" in engine.state(of, handle).reason)
+    assert engine.state(of, handle).state == "running"
+    assert not _is_gone(child, tries=1)
+    engine.stop(of, handle, grace_s=5.0)
+    assert _is_gone(child)
+    assert engine.state(of, handle).state == "stopped"
+    (tmp_path / "there" / of.id / "stop").unlink()
+    state = engine.state(of, handle)
     assert (state.state, state.exit_status) == ("lost", None)
+
+
+def test_where_what_guards_the_command_is_killed_nothing_is_left(engine, tmp_path):
+    of = local(tmp_path, command="echo $PPID > guard; sleep 60 & echo $! > child; echo up; wait")
+    handle = submitted(engine, of)
+    printed(engine, of, handle, b"up")
+    os.kill(int((tmp_path / "work" / "guard").read_text()), signal.SIGKILL)
+    state = ended(engine, of, handle)
+    assert (state.state, state.exit_status) == ("failed", 128 + signal.SIGKILL)
+    assert _is_gone(int((tmp_path / "work" / "child").read_text()))
+
+
+def test_another_process_of_the_same_number_is_left_alone(engine, tmp_path):
+    of = local(tmp_path)
+    handle = submitted(engine, of)
+    ended(engine, of, handle)
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+        folder = tmp_path / "there" / of.id
+        (folder / "pid").write_text(f"{other.pid}\n")
+        (folder / "exit").unlink()
+        assert engine.state(of, handle).state == "lost"
+        engine.stop(of, handle, grace_s=0.5)
+        assert other.poll() is None
+        other.kill()
 
 
 def test_results_are_fetched_and_what_is_here_stays(engine, tmp_path):

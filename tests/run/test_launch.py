@@ -40,6 +40,7 @@ from outlay.run.launch import (
 from outlay.run.run_folder import job_json
 from outlay.run.run_store import RunStore
 from outlay.run.shell import HereShell
+from outlay.run.skypilot import candidates
 from outlay.workload.file import parse_workload, read_workload
 
 TEXT = """\
@@ -156,6 +157,24 @@ def test_the_best_on_a_cloud_is_the_best_that_skypilot_rents(tmp_path):
     assert named.machine.provider == "hyperstack"  # the engine says why it cannot
 
 
+def test_it_is_said_to_go_only_where_its_task_can(tmp_path):
+    offer = '[[offer]]\nprovider = "{}"\ngpu = "{}"\nprice_per_hour = {}\n'
+    # Of these five RunPod alone cannot mount a bucket, and would have taken the first four places.
+    cheap = [offer.format("runpod", gpu, 1.1) for gpu in ("A40", "A5000", "L40", "RTX A6000")]
+    text = offer.format("gcp", "L4", 1) + "".join(cheap) + offer.format("aws", "L4", 1.2)
+    path = tmp_path / "tiny.toml"
+    bucket = '[run.skypilot]\nbucket = "s3://mine"\n'
+    path.write_text(TEXT.partition("[[offer]]")[0] + text + RUN + bucket)
+    workload = read_workload(path)
+    job = job_for(
+        workload,
+        plan_workload(workload, today="2026-11-15"),
+        LaunchRequest(engine="skypilot", on="gcp"),
+    )
+    assert [machine.provider for machine in job.alternatives] == ["aws"]
+    assert candidates(job) == (job.machine, *job.alternatives)
+
+
 @pytest.mark.parametrize(
     ("given", "kind", "said"),
     [
@@ -202,6 +221,24 @@ def test_notes_say_what_to_know(planned):
     assert "{python}" not in notes(LaunchRequest(on="lab", engine="slurm"))
     one = script + 'processes = "one"\n'
     assert "{python}" not in notes(LaunchRequest(on="lab", engine="slurm"), one)
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("", "Which GPUs me@box has is not said"),
+        ('gpu = "RTX 3090"', "What me@box costs is not said: the price is that of 1x RTX 3090"),
+        ('gpu = "RTX 3090"\nprice_per_hour = 0.2', ""),
+    ],
+)
+def test_what_a_host_is_priced_as_is_said(planned, host, said):
+    read, plan = planned
+    workload = read(f'{RUN}fetch = ["out"]\n[[run.host]]\naddress = "me@box"\n{host}\n')
+    request = LaunchRequest(engine="ssh")
+    job = job_for(workload, plan, request, "tiny.toml")
+    notes = " ".join(launch_notes(job, workload, plan, request))
+    assert said in notes
+    assert bool(said) == ("me@box" in notes)
 
 
 @pytest.mark.parametrize(
@@ -438,6 +475,15 @@ def test_a_stop_that_does_not_stop_is_an_error(store, engine, monkeypatch):
         stop(store, run, clock=clock)
     assert "cost money" in caught.value.why
     assert not store.get(run).has_ended
+
+
+def test_one_that_was_lost_is_stopped_all_the_same(store, engine):
+    run = launched(store, engine)
+    lost = EngineState(state="lost", reason="its machine is not well, and may still cost money")
+    engine.says = lost
+    assert updated(store, run, clock=clock).state == "lost"
+    stop(store, run, clock=clock)
+    assert engine.says.state == "stopped"
 
 
 def test_what_never_began_is_stopped_without_an_engine(store, engine):

@@ -254,7 +254,8 @@ def names_in(archive: io.BytesIO) -> list[str]:
 
 def test_the_folder_is_sent_without_what_is_left_out(tmp_path):
     for name in ("train.py", "data/x.bin", "src/a.py", "src/a.pyc", ".git/config", "b.ckpt",
-                 "src/data/keep", "venv/bin/python", "odd 'name'\n.txt"):  # fmt: skip
+                 "src/data/keep", "venv/bin/python", "outlay-runs/a-1/big",
+                 "odd 'name'\n.txt"):  # fmt: skip
         path = tmp_path / "work" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")

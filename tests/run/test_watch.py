@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.run.jobs import job
 from tests.run.services import PrivateSlurm, PrivateSshd, wait_for
 
-from outlay.errors import InputError, LaunchFailed
+from outlay.errors import ExtraMissing, InputError, LaunchFailed
 from outlay.run.engine import EngineState
 from outlay.run.guard import supervised
 from outlay.run.job import JobMachine
@@ -139,6 +139,17 @@ def test_where_the_gpu_is_not_told_nothing_is_idle(started):
     process.wait()
     target.read(4.0)
     assert not target.is_alive()
+
+
+def test_what_is_not_there_is_said_before_it_is_looked_at_forever(here, started):
+    process = started(SLEEP)
+    RemoteProcesses(here, str(process.pid), IDLE).check()
+    process.kill()
+    process.wait()
+    with pytest.raises(InputError, match=f"no process {process.pid} on this machine"):
+        RemoteProcesses(here, str(process.pid), IDLE).check()
+    with pytest.raises(ExtraMissing, match="no squeue"):
+        SlurmJob(HereShell({"PATH": "/nowhere"}), "12", IDLE).check()
 
 
 def test_a_handler_elsewhere_is_known_and_gets_its_signal(here, started):

@@ -181,6 +181,7 @@ class _Session:
         from outlay.report.text import amounts_in, usd
         from outlay.run.bench import allowances, engine_for, trial_machines
         from outlay.run.launch import settings_of
+        from outlay.units import HOUR_S, MINUTE_S
 
         settings = settings_of(self._workload, self._file)
         engine = engine_for(request, settings)
@@ -192,6 +193,10 @@ class _Session:
         with amounts_in(self._workload.currency, self._workload.usd_per_unit):
             print_candidates(page, candidates, [shares.get(id(each)) for each in candidates])
             most = f"never more than {usd(sum(known))}" if known else "at a price that is not known"
+            idle_s = settings.skypilot.idle_minutes * MINUTE_S if engine == "skypilot" else 0.0
+            idle_usd = sum(each.price_usd_per_hour or 0.0 for each in able) * idle_s / HOUR_S
+            if known and idle_usd:
+                most += f" (and {usd(idle_usd)} of idle machines, should this command be cut short)"
         if dry_run:
             return False
         if not able:
@@ -204,8 +209,14 @@ class _Session:
         """The trials, then the plan with what they measured."""
         from outlay.run.bench import Bench, with_plan
 
-        bench = Bench(id=self._id, trials=tuple(self._run(plan, request)))
-        return with_plan(bench, self._planned)
+        ended = {run.id for run in self._store.runs(bench=self._id) if run.has_ended}
+        trials = tuple(self._run(plan, request))
+        count = sum(trial.run in ended for trial in trials)
+        said = (
+            f"{count} of them ran before, and {'was' if count == 1 else 'were'} read: --again runs"
+        )
+        notes = (f"{said} all anew.",) if count else ()
+        return with_plan(Bench(id=self._id, trials=trials, notes=notes), self._planned)
 
     def _run(self, plan: Plan, request: BenchRequest) -> list[BenchTrial]:
         from outlay.run.bench import BenchContext, run_trials

@@ -119,7 +119,11 @@ def logs(run: str, follow: bool, tail: int | None, as_json: bool) -> int:
                 fix=f"outlay launch --resume {record.id} starts it.",
             )
         if record.deleted_s is not None:
-            raise LaunchFailed(f"Run {record.id} was deleted, and its log with it.")
+            kept = Path(record.fetched or ".") / "log"  # of a trial
+            raise LaunchFailed(
+                f"Run {record.id} was deleted, and its log with it.",
+                fix=f"What was brought of it is in {kept}." if kept.is_file() else "",
+            )
         record = updated(store, record.id)
         log = _Log(record)
         text = log.so_far(tail)

@@ -256,6 +256,8 @@ def _look(plan: WatchPlan, given: dict[str, Any]) -> int:
         target = SlurmJob(shell, given["slurm"], settings, log)
     elif not is_here:
         target = RemoteProcesses(shell, str(given["pid"]), settings, log)
+    if target is not None:
+        target.check()
     view = _view(as_json=given["as_json"])
     try:
         if is_here:

@@ -753,9 +753,7 @@ class MachineReader:
             ticks = [int(word) for word in fields[1:9]]
             counters["cpu"] = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
         rows = [line.split() for line in read_bytes(f"{self._proc}/diskstats").splitlines()]
-        disks = [
-            row for row in rows if len(row) > 9 and re.fullmatch(rb"[a-z]+|nvme\d+n\d+", row[2])
-        ]
+        disks = [row for row in rows if len(row) > 9 and _DISK.fullmatch(row[2])]
         counters["disk"] = 512.0 * sum(int(row[5]) + int(row[9]) for row in disks)
         network = network_bytes(f"{self._proc}/self/net/dev")
         if network is not None:

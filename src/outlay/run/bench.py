@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from outlay.errors import InputError, OutlayError
+from outlay.errors import InputError, LaunchFailed, NoOption, OutlayError
 from outlay.files import data_folder
 from outlay.hardware.gpu_names import find_gpu
 from outlay.measurement.file import read_measurement
@@ -43,6 +43,7 @@ from outlay.run.launch import (
     launch,
     parse_machine,
     recovered,
+    said_usd_per_hour,
     settings_of,
     submitted,
     updated,
@@ -50,7 +51,7 @@ from outlay.run.launch import (
 from outlay.run.redaction import redacted
 from outlay.run.run_store import RunRecord, RunStore
 from outlay.units import HOUR_S
-from outlay.workload.workload import EngineName, RunSettings, Workload
+from outlay.workload.workload import EngineName, RunHost, RunSettings, Workload
 
 TrialState = Literal["waiting", "running", "done", "failed", "capped"]
 """`capped`: it was ended at its time or money; what it measured until then counts."""
@@ -67,6 +68,7 @@ _LOG_BYTES = 100_000
 MEASUREMENT = "probe.json"
 CAPPED = ("budget", "deadline", "time limit")
 """What a guard stops a trial for, where that is no failure."""
+_THEN_COMMAND = " -- sh -c "
 _TIMED_OUT = 124
 # Source: the exit status of timeout of the GNU coreutils.
 
@@ -107,12 +109,16 @@ class TrialMachine:
     gpus: int
     option: Option | None = field(default=None, repr=False)
     host: str = ""
+    said_usd_per_hour: float | None = None
+    """What `[run]` says that its machine costs."""
     why_not: str = ""
 
     @property
     def price_usd_per_hour(self) -> float | None:
-        """Of its machine."""
-        return None if self.option is None else self.option.hourly_usd
+        """Of its machine: what `[run]` says, else its offer."""
+        if self.said_usd_per_hour is not None or self.option is None:
+            return self.said_usd_per_hour
+        return self.option.hourly_usd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,14 +221,20 @@ def _candidate(
         can = " that SkyPilot can rent" if engine == "skypilot" else ""
         why = f"no offer{can} has {gpus}x {gpu} on which the step fits"
         return TrialMachine(gpu=gpu, gpus=gpus, why_not=why)
-    if engine == "ssh":
-        host = _host_with(settings, gpu, gpus)
-        why = "" if host else f"no [[run.host]] says that it has {gpus}x {gpu}"
-        return TrialMachine(gpu=gpu, gpus=gpus, option=option, host=host, why_not=why)
+    host = _host_with(settings, gpu, gpus) if engine == "ssh" else None
+    why = ""
+    if engine == "ssh" and host is None:
+        why = f"no [[run.host]] says that it has {gpus}x {gpu}"
     if engine == "local" and here and not _is_here(gpu, gpus, here):
         why = f"this machine has {len(here)}x {here[0]}"
-        return TrialMachine(gpu=gpu, gpus=gpus, option=option, why_not=why)
-    return TrialMachine(gpu=gpu, gpus=gpus, option=option)
+    return TrialMachine(
+        gpu=gpu,
+        gpus=gpus,
+        option=option,
+        host="" if host is None else host.address,
+        said_usd_per_hour=said_usd_per_hour(settings, engine, host, option.offer.gpus),
+        why_not=why,
+    )
 
 
 def _is_rentable(option: Option) -> bool:
@@ -232,15 +244,15 @@ def _is_rentable(option: Option) -> bool:
     return is_rentable(JobMachine(provider=offer.provider, tenancy=option.tenancy))
 
 
-def _host_with(settings: RunSettings, gpu: str, gpus: int) -> str:
+def _host_with(settings: RunSettings, gpu: str, gpus: int) -> RunHost | None:
     meant = {found.name for found in find_gpu(gpu).candidates}
     for host in settings.hosts:
         if host.gpu:
             name, count = parse_machine(host.gpu)
             has = {found.name for found in find_gpu(name).candidates}
             if has & meant and count >= gpus:
-                return host.address
-    return ""
+                return host
+    return None
 
 
 def _is_here(gpu: str, gpus: int, here: Sequence[str]) -> bool:
@@ -358,7 +370,7 @@ def probe_line(
     if price_usd and money_usd:
         words += ["--price", f"{price_usd:.6g}", "--max-cost", f"{money_usd:.6g}"]
     probe = shlex.join(words)
-    return f'{probe} --json "$OUTLAY_RESULTS/{MEASUREMENT}" -- sh -c {shlex.quote(line)}'
+    return f'{probe} --json "$OUTLAY_RESULTS/{MEASUREMENT}"{_THEN_COMMAND}{shlex.quote(line)}'
 
 
 # Running them
@@ -414,16 +426,17 @@ def run_trials(
     runner = _Runner(store, bench, workload_file, secrets, progress)
     slots = []
     for candidate in candidates:
-        slot = _Slot(candidate)
+        slot = _Slot(candidate, failed=candidate.why_not)
         slots.append(slot)
-        record = before.get((candidate.gpu, candidate.gpus))
-        if record is not None:
-            slot.run, slot.job = record.id, record.job
-        elif candidate.why_not:
-            slot.failed = candidate.why_not
-        else:
+        if not candidate.why_not:
             share = shares[id(candidate)]
-            slot.job = trial_job(workload, plan, candidate, request, engine, share)
+            try:
+                slot.job = trial_job(workload, plan, candidate, request, engine, share)
+            except (NoOption, LaunchFailed) as error:  # its share of the cap pays for no time
+                slot.failed = f"{error.what} {error.why}".strip()
+        record = before.get((candidate.gpu, candidate.gpus))
+        if record is not None and _is_same_trial(record, slot.job):
+            slot.run, slot.job, slot.failed = record.id, record.job, ""
     runner.run_all(slots)
     return [runner.result(slot) for slot in slots]
 
@@ -436,6 +449,19 @@ def engine_for(request: BenchRequest, settings: RunSettings) -> EngineName:
         return "ssh"
     slurm = settings.slurm
     return "slurm" if slurm.login or slurm.partition or slurm.gpu_types else "skypilot"
+
+
+def _is_same_trial(record: RunRecord, job: Job | None) -> bool:
+    """Whether a trial that was begun before is the one that is asked for now: one that goes on is,
+    one that has ended is unless the user's own lines have changed since."""
+    if job is None or not record.has_ended:
+        return True
+    return _own_lines(record.job) == _own_lines(job)
+
+
+def _own_lines(job: Job) -> tuple[object, ...]:
+    """What a trial's job has from the `[run]` table, whatever caps and prices are now."""
+    return job.command.partition(_THEN_COMMAND)[2], job.setup, job.environment, job.image
 
 
 def _of(record: RunRecord) -> tuple[str, int]:
@@ -521,6 +547,8 @@ class _Runner:
                 slot.failed = words
                 if slot.run is not None and self._has(slot.run, store):
                     store.change(slot.run, state="failed", reason=words)
+                else:  # refused before it was written down
+                    slot.run = None
             if words != slot.problem:
                 slot.problem = words
                 self._progress.say(f"{slot.candidate.gpus}x {slot.candidate.gpu}: {words}")
@@ -627,7 +655,9 @@ def trial_of(record: RunRecord, plain: BenchTrial) -> BenchTrial:
     if is_capped or (measured and measurement and measurement.stopped_for == "cost"):
         state = "capped"
     reason = plain.reason or ("" if state == "done" else record.reason or problem)
-    if state != "done" and not is_capped:
+    if record.state == "done" and measurement is not None and not measured:
+        reason = reason or "no training step was seen"
+    elif state != "done" and not is_capped:
         reason = _last_words(Path(record.fetched or ".")) or reason
     return replace(
         plain,
@@ -642,13 +672,14 @@ def trial_of(record: RunRecord, plain: BenchTrial) -> BenchTrial:
 
 
 def _last_words(folder: Path) -> str:
-    """The last line of a trial's log that says something of its end."""
+    """The last line of a trial's log that says something of its end, but for the guard's."""
     from outlay.probe.trial import last_line
 
     try:
-        return last_line((folder / "log").read_bytes()) or ""
+        lines = (folder / "log").read_bytes().splitlines()
     except OSError:
         return ""
+    return last_line(b"\n".join(line for line in lines if not line.startswith(b"outlay: "))) or ""
 
 
 # Which trials pay for themselves

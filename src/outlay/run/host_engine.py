@@ -142,7 +142,8 @@ def _has_ended(folder: RunFolder, within_s: float, *, is_killed: bool) -> bool:
         state = folder.state()
         if state.exit_status is not None or state.started_s is None:
             return True
-        if not state.is_alive and (state.pid is not None or is_killed):
+        is_alive = state.is_alive or state.is_working
+        if not is_alive and (state.pid is not None or is_killed):
             return is_killed
         if time.monotonic() > ends_s:
             return False

@@ -42,6 +42,7 @@ from outlay.run.job import (
     new_id,
 )
 from outlay.run.redaction import redacted
+from outlay.run.run_folder import FETCHED
 from outlay.run.run_store import RunRecord, RunStore
 from outlay.uncertainty import Estimate
 from outlay.units import GB, HOUR_S, WEEK_S
@@ -134,7 +135,7 @@ def job_for(workload: Workload, plan: Plan, request: LaunchRequest, where: str =
     is_counted = option.fits and workload.length.training_s is None
     longest = longest_s(machine, budget_usd, workload.limits.deadline_s)
     _check_limit(longest, budget_usd, machine)
-    return Job(
+    job = Job(
         id=new_id(workload.name),
         name=workload.name,
         kind=request.kind,
@@ -152,7 +153,6 @@ def job_for(workload: Workload, plan: Plan, request: LaunchRequest, where: str =
         image=settings.image,
         outlay=settings.outlay,
         machine=machine,
-        alternatives=_alternatives(plan, option, workload) if engine == "skypilot" else (),
         batch_size=batch_size,
         steps=optimizer_steps(workload, option.step) if is_counted else None,
         step_time_s=option.step.step_time_s if option.fits else None,
@@ -165,6 +165,9 @@ def job_for(workload: Workload, plan: Plan, request: LaunchRequest, where: str =
         slurm=settings.slurm,
         skypilot=settings.skypilot,
     )
+    if engine != "skypilot":
+        return job
+    return replace(job, alternatives=_alternatives(plan, option, job, workload))
 
 
 def _of_one(machine: JobMachine) -> JobMachine:
@@ -356,15 +359,22 @@ def _priced(
 ) -> JobMachine:
     """The machine at what it really costs, where that is said."""
     price_usd = request.price_usd_per_hour
-    if price_usd is None and host is not None:
-        price_usd = host.price_usd_per_hour
-    per_gpu_usd = settings.slurm.price_usd_per_gpu_hour
-    if price_usd is None and engine == "slurm" and per_gpu_usd is not None:
-        price_usd = per_gpu_usd * machine.gpus * machine.machines
+    if price_usd is None:
+        price_usd = said_usd_per_hour(settings, engine, host, machine.gpus * machine.machines)
     machine = replace(machine, host=host.address if host is not None else "")
     if price_usd is None:
         return machine
     return replace(machine, price_usd_per_hour=price_usd, billing_step_s=1.0, billing_minimum_s=0.0)
+
+
+def said_usd_per_hour(
+    settings: RunSettings, engine: EngineName, host: RunHost | None, gpus: int
+) -> float | None:
+    """What `[run]` says that machines with so many GPUs cost; None where it says nothing."""
+    if host is not None:
+        return host.price_usd_per_hour
+    per_gpu_usd = settings.slurm.price_usd_per_gpu_hour
+    return per_gpu_usd * gpus if engine == "slurm" and per_gpu_usd is not None else None
 
 
 def _expected(
@@ -397,17 +407,18 @@ def besides_usd(
     return 0.0 if held_usd is None else max(cost_usd.likely - held_usd, 0.0)
 
 
-def _alternatives(plan: Plan, option: Option, workload: Workload) -> tuple[JobMachine, ...]:
-    """The next sound offers of the plan that SkyPilot rents, each another machine or place."""
-    from outlay.run.skypilot import can_replace, is_rentable
+def _alternatives(
+    plan: Plan, option: Option, job: Job, workload: Workload
+) -> tuple[JobMachine, ...]:
+    """The next sound offers of the plan that the job can go to, each another machine or place."""
+    from outlay.run.skypilot import can_take_over
 
-    own = machine_of(option, workload)
     found: dict[tuple[str, ...], JobMachine] = {}
     for other in plan.options:
         if other is option or not other.sound or other.tenancy not in ("on-demand", "spot"):
             continue
         machine = machine_of(other, workload)
-        if not is_rentable(machine) or not can_replace(own, machine):
+        if not can_take_over(job, machine):
             continue
         found.setdefault((machine.provider, machine.gpu, machine.region, machine.tenancy), machine)
         if len(found) == ALTERNATIVES:
@@ -694,7 +705,8 @@ def stop(
     if record.handle is None:
         return record if record.has_ended else _stopped_before(store, record, clock)
     engine, handle = engine_of(record.job), record.handle
-    if not record.has_ended:
+    # Of one that is lost nobody knows whether its machine or its processes are still there.
+    if not record.has_ended or (record.state == "lost" and record.deleted_s is None):
         usual_s = record.job.watch.grace_s
         store.change(run, event="Told to stop", at_s=clock())
         engine.stop(record.job, handle, grace_s=usual_s if grace_s is None else grace_s)
@@ -739,7 +751,7 @@ def fetch(store: RunStore, run: str, to: Path | None = None) -> tuple[RunRecord,
     if record.handle is None:
         raise LaunchFailed(f"Run {record.id} was not started, so that it has no results.")
     base = Path(record.workload).parent if record.workload else Path.cwd()
-    folder = to or base / "outlay-runs" / record.id
+    folder = to or base / FETCHED / record.id
     came = engine_of(record.job).fetch(record.job, record.handle, folder)
     if came:
         record = store.change(record.id, fetched=str(folder))
@@ -810,15 +822,7 @@ def launch_notes(job: Job, workload: Workload, plan: Plan, request: LaunchReques
     notes = []
     if job.kind == "interactive":
         notes += interactive_words(job, terms_for(workload)(job.machine.provider))
-    gpu, here = job.machine.gpu, request.gpus_here
-    if job.engine == "local" and request.price_usd_per_hour is None:
-        same = best_of_gpu(plan.options, here[0], len(here)) if here else None
-        if same is None or same.offer.gpu != gpu or same.offer.gpus != job.machine.gpus:
-            has = f"{len(here)}x {here[0]}" if here else "no GPU that can be seen"
-            notes.append(
-                f"This machine has {has}: price and time are those of {job.machine.name}. "
-                "--price says what this one costs."
-            )
+    notes += _pricing_notes(job, workload, plan, request)
     if workload.usage.sessions_per_month is not None:
         notes.append(f"This is one of {workload.usage.sessions_per_month:g} sessions a month.")
     kept_usd = besides_usd(job.machine, job.run_time_s, job.cost_usd)
@@ -832,7 +836,8 @@ def launch_notes(job: Job, workload: Workload, plan: Plan, request: LaunchReques
     is_taken = job.machine.tenancy == "spot" and job.engine in ("local", "ssh", "slurm")
     if job.kind == "run" and is_taken and not job.checkpoints:
         notes.append("A spot machine without run.checkpoints begins anew when it is taken away.")
-    gpus = len(here) if job.engine == "local" else job.machine.gpus * job.machine.machines
+    is_here = job.engine == "local"
+    gpus = len(request.gpus_here) if is_here else job.machine.gpus * job.machine.machines
     several = job.kind == "run" and gpus > 1
     wants_one = workload.run is not None and workload.run.processes == "one"
     if several and not wants_one and is_one_process(job.command):
@@ -856,6 +861,34 @@ def launch_notes(job: Job, workload: Workload, plan: Plan, request: LaunchReques
     ):
         notes.append(_other_choice(machine_of(chosen, workload)))
     return notes
+
+
+def _pricing_notes(job: Job, workload: Workload, plan: Plan, request: LaunchRequest) -> list[str]:
+    """What to know where a machine that is there already is priced as another."""
+    machine, here = job.machine, request.gpus_here
+    is_priced, words = request.price_usd_per_hour is not None, ""
+    if job.engine == "local" and not is_priced:
+        same = best_of_gpu(plan.options, here[0], len(here)) if here else None
+        if same is None or (same.offer.gpu, same.offer.gpus) != (machine.gpu, machine.gpus):
+            has = f"{len(here)}x {here[0]}" if here else "no GPU that can be seen"
+            words = (
+                f"This machine has {has}: price and time are those of {machine.name}. "
+                "--price says what this one costs."
+            )
+    elif job.engine == "ssh":
+        hosts = () if workload.run is None else workload.run.hosts
+        known = next((host for host in hosts if host.address == machine.host), None)
+        if known is None or not known.gpu:
+            words = (
+                f"Which GPUs {machine.host} has is not said: the figures are those of "
+                f"{machine.name}. gpu and price_per_hour of its [[run.host]] say it."
+            )
+        elif not is_priced and known.price_usd_per_hour is None:
+            words = (
+                f"What {machine.host} costs is not said: the price is that of {machine.name}. "
+                "--price says it."
+            )
+    return [words] if words else []
 
 
 def _other_choice(chosen: JobMachine) -> str:

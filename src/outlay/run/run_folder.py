@@ -52,7 +52,11 @@ RUNS_VARIABLE = "OUTLAY_RUNS"
 """Where runs' folders are, on the machine that trains."""
 RESUMED_VARIABLE = "OUTLAY_RESUMED"
 """Set where a run goes on from its checkpoints."""
-ALWAYS_EXCLUDED = (".git", "__pycache__", ".venv", "venv", ".outlay", ".mypy_cache", "*.pyc")
+FETCHED = "outlay-runs"
+"""The folder beside a workload file that results are brought to: no later run needs them."""
+ALWAYS_EXCLUDED = (
+    *(".git", "__pycache__", ".venv", "venv", ".outlay", ".mypy_cache", "*.pyc", FETCHED),
+)
 SEND_S = 3600.0
 """How long sending or fetching may take."""
 STARTS_S = 60.0
@@ -267,6 +271,12 @@ def waited(command: str, forward: str = 'kill -TERM "$child" 2>/dev/null') -> li
         'if [ -n "${ends:-}" ] && [ "$(date +%s)" -ge "$ends" ]; then',
         '  : > "$RUN/limit"; echo "outlay: its time limit is reached." >&2',
         "fi",
+        "# Killed from outside it leaves what it has started, which nobody would look at any more.",
+        'if [ "$status" -eq 137 ]; then',
+        '  for of in $(grep -lszxF "OUTLAY_RUN=$RUN" /proc/[0-9]*/environ 2>/dev/null); do',
+        '    of=${of#/proc/}; kill -s KILL "${of%/environ}" 2>/dev/null',
+        "  done",
+        "fi",
         'exit "$status"',
     ]
 
@@ -348,16 +358,27 @@ _UNPACK = (
     "mv -T $part work 2>/dev/null || [ -d work ] || mv $part work || exit 1\n"
     "rm -rf $part"  # somebody else was faster
 )
+_OWN_PROCESSES = (
+    f'grep -lszxF "OUTLAY_RUN=${{{RUNS_VARIABLE}:-$HOME/.outlay/runs}}/$1" /proc/[0-9]*/environ'
+)
+"""All that job.sh has started, by its environment: workers of torchrun have sessions of their own.
+The shell of job.sh itself is none of them."""
+# Another process may have the number after a restart; one that is over may still have it.
+_IS_ALIVE = (
+    "[ ! -f pid ] || pid=$(cat pid)\n"
+    "is_alive() { if [ -r /proc/self/cmdline ]; then grep -qs job.sh /proc/$pid/cmdline\n"
+    "  else kill -0 $pid 2>/dev/null; fi; }\n"
+)
 _READ = f'{_ROOT}tail -c "+$3" "$2" 2>/dev/null | head -c {READ_BYTES}'
 _ALL_SAID = "all said"
 _STATE = (
     f"{_ROOT}echo now $(date +%s)\n"
     "[ -d started ] && echo started $(date -r started +%s)\n"
     "[ -f phase ] && echo phase $(cat phase)\n"
-    "if [ -f pid ]; then pid=$(cat pid); echo pid $pid\n"
-    # Another process may have the number after a restart; one that is over may still have it.
-    "  if [ -r /proc/self/cmdline ]; then grep -q job.sh /proc/$pid/cmdline 2>/dev/null\n"
-    "  else kill -0 $pid 2>/dev/null; fi && echo alive 1; fi\n"
+    f"{_IS_ALIVE}"
+    "if [ -f pid ]; then echo pid $pid\n"
+    "  if is_alive; then echo alive 1\n"
+    f"  elif [ ! -f exit ] && {_OWN_PROCESSES} | grep -q .; then echo working 1; fi; fi\n"
     "[ -f exit ] && echo exit $(cat exit) && echo ended $(date -r exit +%s)\n"
     "[ -f stop ] && echo stop 1\n[ -f limit ] && echo limit 1\n[ -f asked ] && echo asked 1\n"
     f"echo {_ALL_SAID}\n"
@@ -371,15 +392,14 @@ _PACK = (
 )
 _LIST = f'{_ROOT}find work/ results/ "(" -type f -o -type l ")" -print0 2>/dev/null; exit 0'
 _SIGNAL = (
-    f"{_ROOT}[ -f pid ] || exit 0\n"
-    "pid=$(cat pid)\n"
-    # All that has the run in its environment, in whatever session: workers of torchrun have theirs.
-    'if [ "$2" = KILL ]; then\n'
-    f'  own="OUTLAY_RUN=${{{RUNS_VARIABLE}:-$HOME/.outlay/runs}}/$1"\n'
-    '  for of in $(grep -lszxF "$own" /proc/[0-9]*/environ); do\n'
-    "    of=${of#/proc/}; kill -KILL ${of%/environ} 2>/dev/null\n"
-    "  done; sleep 1\n"
+    f"{_ROOT}[ -f pid ] || exit 0\n{_IS_ALIVE}"
+    # To all of it; also where nobody is left who would pass a request on.
+    'if [ "$2" = KILL ] || ! is_alive; then\n'
+    f"  for of in $({_OWN_PROCESSES}); do\n"
+    '    of=${of#/proc/}; kill -s "$2" ${of%/environ} 2>/dev/null\n'
+    '  done; [ "$2" != KILL ] || sleep 1\n'
     "fi\n"
+    "is_alive || exit 0\n"
     # The script passes it on to the guard, and to nobody else; before that there is no guard.
     'if [ "$2" = TERM ] && [ "$(cat phase 2>/dev/null)" = training ]; then\n'
     "  kill -s TERM $pid 2>/dev/null && exit 0\n"
@@ -403,6 +423,9 @@ class FolderState:
     phase: str = ""
     pid: int | None = None
     is_alive: bool = False
+    """Whether its script is."""
+    is_working: bool = False
+    """Whether any process that it has started is, where it has left no exit status."""
     exit_status: int | None = None
     stop_was_asked: bool = False
     limit_was_reached: bool = False
@@ -556,6 +579,7 @@ def parse_state(text: str) -> FolderState:
         phase=values.get("phase", ""),
         pid=_whole(values.get("pid")),
         is_alive="alive" in values,
+        is_working="working" in values,
         limit_was_reached="limit" in values,
         exit_status=_whole(values.get("exit")),
         stop_was_asked="stop" in values,
@@ -597,6 +621,8 @@ def engine_state(folder: FolderState) -> EngineState | None:
         is_starting = folder.pid is None and folder.now_s - folder.started_s < STARTS_S
         if folder.is_alive or is_starting:
             return known
+        if folder.is_working:
+            return replace(known, reason="its script was killed, what it has started goes on")
         if folder.stop_was_asked:
             return replace(known, state="stopped", reason="ended after the grace period")
         if folder.limit_was_reached:

@@ -222,14 +222,17 @@ def candidates(job: Job) -> tuple[JobMachine, ...]:
             fix=(f"The next in the plan that can: {others[0].name} (--on). " if others else "")
             + "A machine you have rented yourself: --engine ssh, or local on the machine itself.",
         )
+    return (job.machine, *(other for other in job.alternatives if can_take_over(job, other)))
+
+
+def can_take_over(job: Job, other: JobMachine) -> bool:
+    """Whether a job's task can go to another machine where its own cannot be had."""
+    needs = _needs(job)
     if has_bucket(job):
         needs.add("buckets")
     if "timer" not in _lacks(job.machine):
         needs.add("stop" if keeps_disk(job) else "timer")
-    return (
-        job.machine,
-        *(other for other in job.alternatives if _replaces(job, other, needs)),
-    )
+    return _replaces(job, other, needs)
 
 
 def can_replace(own: JobMachine, other: JobMachine) -> bool:

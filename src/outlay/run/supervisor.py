@@ -686,7 +686,7 @@ class Supervisor:
             final_cost_usd=self._spending.final_usd(now_s, remaining),
             predicted_cost_usd=plan.predicted_cost_usd,
             deadline_in_s=None if deadline_s is None else deadline_s - now_s,
-            warning=warning,
+            warning=None if self._is_ended else warning,
             stopped_for=self.stopped_for,
             exit_status=self.target.exit_status() if self._is_ended else None,
             notes=tuple(self.guard.notes[:8]),

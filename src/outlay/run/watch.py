@@ -239,6 +239,20 @@ class RemoteProcesses:
 
     pid: int | None = None
 
+    def check(self) -> None:
+        """Raise where it cannot be read at all, or is not there: once it is looked at, what cannot
+        be read counts as activity, and a mistake would be looked at forever."""
+        self.read(time.monotonic())
+        if not self._is_alive:
+            raise InputError(
+                f"There is no {self._noun} on {self._shell.name} that goes on.",
+                fix="Look at its number; of one that has ended nothing is left to watch.",
+            )
+
+    @property
+    def _noun(self) -> str:
+        return f"process {self._target}"
+
     def __init__(self, shell: Shell, target: str, settings: WatchSettings, log: str = "") -> None:
         """`target`: a process number, `machine`, or `slurm-ID`."""
         self._shell = shell
@@ -372,6 +386,10 @@ class SlurmJob(RemoteProcesses):
         super().__init__(shell, f"slurm-{job}", settings, log)
         self._job = job
         self._state = ""
+
+    @property
+    def _noun(self) -> str:
+        return f"Slurm job {self._job}"
 
     @property
     def _step(self) -> list[str]:
@@ -626,7 +644,8 @@ class RunFollower:
 
     def _ended(self, state: EngineState) -> Followed:
         words = f"It has ended: {state.state}"
-        self._event("ended", f"{words}, {state.reason}." if state.reason else f"{words}.")
+        reason = state.reason.removesuffix(".")
+        self._event("ended", f"{words}. {reason}." if reason else f"{words}.")
         after_s = self._job.watch.delete_after_s
         if after_s is None:
             return Followed(state=state)
