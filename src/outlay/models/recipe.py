@@ -30,7 +30,15 @@ from pathlib import Path
 from outlay.errors import ExtraMissing, InputError, NotKnown
 from outlay.facts import DATA
 from outlay.files import data_folder, write_whole
-from outlay.models.model import Library, Model, Task, bundled_models, find_model, names_model
+from outlay.models.model import (
+    OTHER_NAMES,
+    Library,
+    Model,
+    Task,
+    bundled_models,
+    find_model,
+    names_model,
+)
 from outlay.trace.store import bundled_profiles, step_name
 
 SettingValue = str | int | float | bool | None | tuple[str, ...]
@@ -530,7 +538,7 @@ def _check_name(text: str) -> None:
         text,
         known,
         fix="`outlay recipe models` lists the bundled models, `outlay profiles` the profiles; "
-        "hf:OWNER/NAME or hf:FOLDER is any other model.",
+        f"{OTHER_NAMES}",
     )
 
 

@@ -819,7 +819,7 @@ def launch_notes(job: Job, workload: Workload, plan: Plan, request: LaunchReques
                 f"This machine has {has}: price and time are those of {job.machine.name}. "
                 "--price says what this one costs."
             )
-    if workload.usage.sessions_per_month is not None:
+    if workload.usage.sessions_per_month not in (None, 1):
         notes.append(f"This is one of {workload.usage.sessions_per_month:g} sessions a month.")
     kept_usd = besides_usd(job.machine, job.run_time_s, job.cost_usd)
     if kept_usd >= 0.01 and job.budget_usd is not None and job.kind == "run":

@@ -180,7 +180,10 @@ def adapted(
 
 
 def in_four_bits(model: nn.Module, double: bool) -> None:
-    """Replace linear layers but the last by layers of 4-bit weights, one after the other."""
+    """Replace linear layers but the last by layers of 4-bit weights, one after the other.
+
+    As from_pretrained does it, each weight is packed on its way to the GPU.
+    """
     import bitsandbytes
 
     for name in linears_of(model, ("all-linear",)):
