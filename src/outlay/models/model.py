@@ -46,9 +46,10 @@ PREFIXES: Mapping[str, Library] = {
     "ultralytics": "ultralytics",
 }
 """What stands before the colon of a name, and the library it means."""
+LIBRARIES = tuple(PREFIXES.values())
 OTHER_NAMES = (
-    "hf:OWNER/NAME or hf:FOLDER is any other; timm:NAME, torchvision:NAME, diffusers:ID and "
-    "ultralytics:NAME are those of a library."
+    "hf:OWNER/NAME or hf:FOLDER is any other; timm:NAME, torchvision:NAME and diffusers:ID are "
+    "those of a library."
 )
 """How models are named that do not come with outlay."""
 _DIFFUSERS_CONFIGS = ("transformer/config.json", "unet/config.json", "config.json")

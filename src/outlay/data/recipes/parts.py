@@ -118,6 +118,11 @@ def transformers_model(
         made = transformers.AutoConfig.from_pretrained(
             config["_name_or_path"], trust_remote_code=True
         )
+    elif config["model_type"] not in transformers.CONFIG_MAPPING:
+        raise ValueError(
+            f"transformers {transformers.__version__} knows no models of the type "
+            f"{config['model_type']!r}: a newer one may"
+        )
     else:
         made = transformers.AutoConfig.for_model(**config)
     model = getattr(transformers, auto_class).from_config(
