@@ -178,6 +178,8 @@ def test_a_folder_that_was_removed_is_named(outlay, tmp_path, monkeypatch):
     monkeypatch.chdir(here)
     here.rmdir()
     refused(outlay("plan", "work.toml"), "The current folder is gone", "cd into a folder")
+    question = ("init", "--model", "llama-3.2-1b", "--samples", "1k")
+    refused(outlay(*question), "The current folder is gone", "cd into a folder")
 
 
 def test_calibrate_where_nothing_can_be_kept(outlay, tmp_path, monkeypatch):

@@ -240,6 +240,17 @@ def test_memory_cap_nothing_fits_into(outlay, predicted):
     assert row.split()[-1] == "no"
 
 
+def test_a_bundled_model_needs_no_trace(predicted, monkeypatch):
+    monkeypatch.setattr("outlay.trace.tracing.profile_of", None)
+    arguments = ("--set", "tokens=512", "--gpu", "RTX 4090", "--batch-size", "1")
+    (one,) = predicted("--method", "lora", *arguments, target="meta-llama/Llama-3.2-1B")
+    # 1,235,814,400 and adapters of rank 16 in 16 layers: beside q and o of 2,048 to 2,048, k and v
+    # to 512, and three of 2,048 and 8,192
+    adapters = 16 * 16 * (2 * (2048 + 2048) + 2 * (2048 + 512) + 3 * (2048 + 8192))
+    assert one["parameters"] == 1_235_814_400 + adapters
+    assert predicted("--method", "full", *arguments, target="llama-3.2-1b") != [one]
+
+
 def test_saved_profile_counts_what_it_says(predicted, tmp_path):
     path = tmp_path / "tiny.json"
     path.write_text(json.dumps(TINY))

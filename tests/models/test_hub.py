@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -158,3 +159,9 @@ def test_offline_says_so(hub, monkeypatch, name):
         find_model("hf:owner/tiny")
     assert "outlay recipe models" in raised.value.fix
     assert not hub.files
+
+
+@pytest.mark.parametrize("place", ["./nope", "../nope", "~/nope"])
+def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(place):
+    with pytest.raises(InputError, match=f"There is no folder {re.escape(place)}"):
+        find_model(f"hf:{place}")

@@ -166,6 +166,15 @@ def test_methods_of_a_model():
     assert unknown.value.suggestions[0] == "qlora"
 
 
+def test_a_model_of_a_library_that_no_recipe_builds_is_refused(tmp_path):
+    config = {"model_type": "detr", "architectures": ["DetrForObjectDetection"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for name, library in ((f"hf:{tmp_path}", "transformers"), ("ultralytics:yolov8n",) * 2):
+        with pytest.raises(InputError, match="There is no recipe for .* yet") as raised:
+            recipe_for(find_model(name))
+        assert f"a model of {library.partition(':')[0]} for detection" in raised.value.why
+
+
 def test_every_recipe_is_for_something_and_says_what_it_does():
     assert {recipe.method for recipe in bundled_recipes()} == {
         "classify", "detect", "diffusion", "dpo", "embedding", "full", "lora", "pretrain", "qlora",

@@ -170,13 +170,15 @@ def test_measured_data_decides_the_length_that_covers_most_of_it():
     # 95 % have up to 200 tokens: two times 128
     assert (answered.samples, answered.tokens) == (1000, 256)
     told = " ".join(answered.defaults)
-    assert "train.jsonl: 1,000 samples, 0.469 MB, read from text" in told
+    assert "train.jsonl: 1,000 samples, 468.6 KB, read from text" in told
     assert "110 tokens on average, 200 at the 95th percentile" in told
     assert "no tokenizer is at hand" in told
     # 110 of 256 tokens are text
     assert f"--packing would save {1 - 110 / 256:.0%}" in told
     workload = workload_of_question(answered.question)
     assert workload.data.size_bytes == 468_600
+    tiny = answer(asked(samples=None, data=some_texts(samples=1, size_bytes=18)))
+    assert "train.jsonl: 1 sample, 18 B, read" in " ".join(tiny.defaults)
 
 
 def test_what_is_cut_is_told():

@@ -6,6 +6,7 @@ import io
 import sys
 
 import pytest
+from rich.console import Group
 
 from outlay.report.console import Page, bullets, table
 from outlay.report.text import amounts_in
@@ -97,6 +98,15 @@ def test_piped_a_table_is_as_wide_as_it_needs_and_words_are_folded(capsys):
     Page().print("word " * 30)
     assert [len(line) for line in capsys.readouterr().out.splitlines()] == [119, 29]
     assert len(head) > 200
+
+
+def test_piped_a_table_with_a_note_below_is_as_wide_as_it_needs(capsys):
+    cells = [("1", "p" * 90, "m" * 90, "32G", "$1.00", "stale")]
+    Page().print(Group(table(HEADS, cells, 80, drop=("ram",)), "word " * 30))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines[1]) > 190
+    assert "32G" in lines[1]
+    assert max(map(len, lines[2:])) <= 120
 
 
 def test_piped_free_text_has_what_is_left_of_a_page(capsys):

@@ -217,6 +217,14 @@ def test_names_say_what_was_set():
         find_profile("gpt2.ful", 512)
 
 
+@pytest.mark.parametrize("name", [n for n in bundled_model_profiles() if ".qlora" in n])
+def test_a_gpu_never_has_the_whole_of_a_model_that_is_packed(name: str):
+    profile = find_profile(name, 512)
+    use = profile.allocator_use_at(1)
+    assert use is not None
+    assert use.allocated_bytes <= 1.01 * profile.memory_at(1).peak_bytes
+
+
 @pytest.mark.parametrize("name", bundled_model_profiles())
 def test_a_bundled_step_is_read_in_no_time(name: str):
     times_s = []

@@ -990,6 +990,13 @@ def test_an_error_about_a_name_has_its_line(line):
     assert str(caught.value).startswith("w.toml, line 3: No GPU is known as 'RTX 3099'.")
 
 
+def test_an_error_about_a_key_of_an_inline_table_has_its_line():
+    text = "[step]\nsettings = {tokens = 5, rank = 3}\n"
+    with pytest.raises(NotKnown) as caught, naming_line(text, "w.toml"):
+        raise NotKnown("setting", "rank", ["lora_rank"])
+    assert caught.value.what.startswith("w.toml, line 2: ")
+
+
 def test_an_error_about_what_the_file_has_not_stays_as_it_is():
     with pytest.raises(NotKnown) as caught, naming_line("[consider]\ngpus = ['T4']\n", "w.toml"):
         raise NotKnown("GPU", "RTX 3099", ["RTX 3090"])

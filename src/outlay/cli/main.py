@@ -15,7 +15,7 @@ import click
 
 from outlay import __version__
 from outlay.cli.options import complain, finish_progress
-from outlay.errors import OutlayError
+from outlay.errors import FileNotWritten, OutlayError
 from outlay.report.encoding import show_whatever_comes
 
 COMMANDS = {
@@ -139,6 +139,10 @@ def main() -> NoReturn:
             status = cli.main(prog_name="outlay", standalone_mode=False)
         finally:
             finish_progress()
+    except FileNotWritten as error:
+        if not _complain_of_folder():
+            complain(error.what, error.why, error.fix)
+        sys.exit(error.exit_code)
     except OutlayError as error:
         complain(error.what, error.why, error.fix)
         sys.exit(error.exit_code)
@@ -176,12 +180,7 @@ def _show(error: click.ClickException) -> None:
 
 def _complain_of_system(error: OSError) -> int:
     """Say which file or folder the system refused, and why; gives the exit code."""
-    if _is_folder_gone():
-        complain(
-            "The current folder is gone.",
-            "It was removed or renamed after you had entered it.",
-            "cd into a folder that is there, and give the command again.",
-        )
+    if _complain_of_folder():
         return 2
     reason = (error.strerror or str(error)).rstrip(".")
     if error.filename is None:
@@ -205,10 +204,16 @@ def _complain_of_system(error: OSError) -> int:
 _WRONG_PATHS = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}
 
 
-def _is_folder_gone() -> bool:
+def _complain_of_folder() -> bool:
+    """Say so where the current folder is gone, which is why nothing else works."""
     try:
         Path.cwd()
     except OSError:
+        complain(
+            "The current folder is gone.",
+            "It was removed or renamed after you had entered it.",
+            "cd into a folder that is there, and give the command again.",
+        )
         return True
     return False
 

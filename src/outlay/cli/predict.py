@@ -18,7 +18,7 @@ from outlay.cli.options import (
     print_document,
     progress_option,
     selected_option,
-    step_target,
+    settings_of,
     tell,
 )
 
@@ -132,9 +132,9 @@ def command(
 ) -> int:
     """Predict step time and memory of a training step on GPUs.
 
-    TARGET is a bundled profile, a saved one (.json), a measurement of `outlay probe` (.json), or
-    what needs torch: a model by its name (`outlay recipe models`, hf:OWNER/NAME, timm:NAME),
-    path/to/file.py:function, or "path/to/train.py -- ARGUMENTS".
+    TARGET is a model by its name (`outlay recipe models`), a bundled profile, a saved one (.json),
+    a measurement of `outlay probe` (.json), or what needs torch: a model that is not bundled
+    (hf:OWNER/NAME, timm:NAME), path/to/file.py:function, or "path/to/train.py -- ARGUMENTS".
 
     \b
     Example:
@@ -154,7 +154,10 @@ def command(
     from outlay.units import MIB
 
     request = PredictionRequest(
-        target=step_target(target, method, settings, trust_remote_code),
+        target=target,
+        method=method,
+        settings=settings_of(settings),
+        trust_remote_code=trust_remote_code,
         machines=tuple(name.strip() for names in gpu_names for name in names.split(",")),
         batch_size=None if batch_size is None else batch_size_of(batch_size) or "max",
         global_batch_size=global_batch,

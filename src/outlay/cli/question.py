@@ -188,7 +188,7 @@ def question_of(model: str, asked: AskedOptions, length: str | None = None) -> T
 
 def _check_name(name: str) -> None:
     """Raise where a name is no model's, no profile's and no step's: it may be a mistyped file."""
-    from outlay.models.model import bundled_models, names_model
+    from outlay.models.model import OTHER_NAMES, bundled_models, names_model
     from outlay.plan.question import is_target
     from outlay.trace.store import bundled_profiles
 
@@ -197,7 +197,7 @@ def _check_name(name: str) -> None:
             "model, profile or workload file",
             name,
             (*(model.name for model in bundled_models()), *bundled_profiles()),
-            fix="`outlay recipe models` lists the models; hf:OWNER/NAME or hf:FOLDER is any other. "
+            fix=f"`outlay recipe models` lists the models; {OTHER_NAMES} "
             "A workload file's name ends in .toml, and `outlay init` writes one.",
         )
 

@@ -37,7 +37,7 @@ def read_config(place: str, names: Sequence[str] = CONFIG) -> tuple[Mapping[str,
         return _config_in(folder, names)
     if folder.is_file():
         return _parsed(folder, str(folder)), str(folder)
-    if not _REPOSITORY.fullmatch(place):
+    if place.startswith((".", "~")) or not _REPOSITORY.fullmatch(place):
         raise InputError(
             f"There is no folder {place}.",
             fix=f"Name a folder with {names[-1]} in it, or a repository: hf:OWNER/NAME.",

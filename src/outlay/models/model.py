@@ -46,6 +46,12 @@ PREFIXES: Mapping[str, Library] = {
     "ultralytics": "ultralytics",
 }
 """What stands before the colon of a name, and the library it means."""
+LIBRARIES = tuple(PREFIXES.values())
+OTHER_NAMES = (
+    "hf:OWNER/NAME or hf:FOLDER is any other; timm:NAME, torchvision:NAME and diffusers:ID are "
+    "those of a library."
+)
+"""How models are named that do not come with outlay."""
 _DIFFUSERS_CONFIGS = ("transformer/config.json", "unet/config.json", "config.json")
 
 
@@ -92,13 +98,13 @@ def find_model(name: str, *, trust_remote_code: bool = False) -> Model:
     A config whose model is code of its repository is refused without `trust_remote_code`.
     """
     text = name.strip()
-    bundled = _bundled(text)
+    bundled = bundled_model(text)
     if bundled is not None:
         return bundled
     prefix, colon, rest = text.partition(":")
     if colon and prefix in PREFIXES and rest.strip():
         return _of_library(prefix, rest.strip(), trust_remote_code=trust_remote_code)
-    fix = "`outlay recipe models` lists the bundled ones; hf:OWNER/NAME or hf:FOLDER is any other."
+    fix = f"`outlay recipe models` lists the bundled ones; {OTHER_NAMES}"
     raise NotKnown("model", name, (model.name for model in bundled_models()), fix=fix)
 
 
@@ -107,7 +113,7 @@ def names_model(text: str) -> bool:
     prefix, colon, rest = text.strip().partition(":")
     if colon and prefix in PREFIXES and bool(rest.strip()):
         return True
-    return _bundled(text) is not None
+    return bundled_model(text) is not None
 
 
 @cache
@@ -151,8 +157,8 @@ def _model_of(row: dict[str, str]) -> Model:
     )
 
 
-def _bundled(text: str) -> Model | None:
-    """The bundled model of a spelling; a folder is none, whatever its name."""
+def bundled_model(text: str) -> Model | None:
+    """The bundled model of a spelling, if there is one; a folder is none, whatever its name."""
     place = text.strip().removeprefix("hf:").strip()
     is_folder = place != text.strip() and Path(place).is_dir()
     if is_folder or place.startswith((".", "/", "~")):

@@ -30,7 +30,16 @@ from pathlib import Path
 from outlay.errors import ExtraMissing, InputError, NotKnown
 from outlay.facts import DATA
 from outlay.files import data_folder, write_whole
-from outlay.models.model import Library, Model, Task, bundled_models, find_model, names_model
+from outlay.models.model import (
+    LIBRARIES,
+    OTHER_NAMES,
+    Library,
+    Model,
+    Task,
+    bundled_models,
+    find_model,
+    names_model,
+)
 from outlay.trace.store import bundled_profiles, step_name
 
 SettingValue = str | int | float | bool | None | tuple[str, ...]
@@ -117,6 +126,11 @@ _METHODS: Mapping[Task, tuple[str, ...]] = {
     "speech to text": ("speech",),
     "speech recognition": ("speech",),
 }
+_LIBRARIES: Mapping[str, tuple[Library, ...]] = {
+    "detect": ("torchvision",),
+    "segment": ("torchvision", "transformers"),
+}
+"""Whose models a recipe builds, unless it is all of those of its task."""
 _AUTO_CLASSES: Mapping[Task, str] = {
     "text generation": "AutoModelForCausalLM",
     "masked language": "AutoModelForMaskedLM",
@@ -143,7 +157,8 @@ def bundled_recipes() -> tuple[Recipe, ...]:
 
 def methods_for(model: Model) -> tuple[str, ...]:
     """The recipes a model can be trained with, the usual one first."""
-    return _METHODS.get(model.task, ())
+    methods = _METHODS.get(model.task, ())
+    return tuple(name for name in methods if model.library in _LIBRARIES.get(name, LIBRARIES))
 
 
 def tasks_of(method: str) -> tuple[Task, ...]:
@@ -157,7 +172,7 @@ def recipe_for(model: Model, method: str | None = None) -> Recipe:
     if not methods:
         raise InputError(
             f"There is no recipe for {model.name} yet.",
-            why=f"It is a model for {model.task}.",
+            why=f"It is a model of {model.library} for {model.task}.",
             fix="Write its step as a function (docs/tracing.md), and trace FILE.py:FUNCTION.",
         )
     if method is None or (method == "full" and method not in methods):
@@ -530,7 +545,7 @@ def _check_name(text: str) -> None:
         text,
         known,
         fix="`outlay recipe models` lists the bundled models, `outlay profiles` the profiles; "
-        "hf:OWNER/NAME or hf:FOLDER is any other model.",
+        f"{OTHER_NAMES}",
     )
 
 

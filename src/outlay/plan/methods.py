@@ -22,13 +22,11 @@ GIVES_UP: Mapping[str, str] = {
         "Only small matrices beside the weights are trained: as good on style and format, behind "
         "on much new knowledge or code."
     ),
-    "qlora": (
-        "As LoRA, and the weights it starts from are rounded to 4 bits: a little worse, and each "
-        "step is slower."
-    ),
+    "qlora": "As LoRA, and the weights it starts from are rounded to 4 bits: a little worse.",
 }
 # Source: Biderman et al. 2024, arXiv 2405.09673 (LoRA learns less and forgets less); Dettmers et
-# al. 2023, arXiv 2305.14314 (QLoRA: 4-bit base, unpacked for every product).
+# al. 2023, arXiv 2305.14314 (QLoRA: 4-bit base, unpacked for every product; what that costs in time
+# is in each method's prediction).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """The training step of a model by its name, and what follows from it where nothing is said.
 
 profile_of_model     its operations: bundled ones, or a trace of the rendered recipe
+bundled_step         the step of a name, if its operations are bundled
 with_model_defaults  the workload with the size of its checkpoints and the time to fetch weights
 """
 
@@ -10,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from outlay.facts import assumed, assumed_range
-from outlay.models.model import find_model
+from outlay.models.model import bundled_model, find_model
 from outlay.models.recipe import (
     RecipeSettings,
     check_packages,
@@ -20,7 +21,12 @@ from outlay.models.recipe import (
 )
 from outlay.progress import Progress, silent
 from outlay.trace.profile import Profile
-from outlay.trace.store import bundled_model_profiles, find_profile, published_batch
+from outlay.trace.store import (
+    bundled_model_profiles,
+    bundled_profiles,
+    find_profile,
+    published_batch,
+)
 from outlay.trace.target import SELECTED
 from outlay.trace.trace_cache import TraceCache
 from outlay.uncertainty import Estimate
@@ -68,6 +74,22 @@ def _profile(step: Step, selected: float, cache: TraceCache | bool, progress: Pr
         target = target_of(model, recipe, values)
         profile = profile_of(target, selected=selected, cache=cache, progress=progress)
     return replace(profile, published=profile.published or published_batch(recipe))
+
+
+def bundled_step(name: str, method: str | None, settings: RecipeSettings) -> Step | None:
+    """The step of a model's name where its operations are bundled, so that no torch is needed.
+
+    None of anything else, and of a name that is a bundled profile's as well.
+    """
+    is_plain = method is None and not settings.values
+    model = bundled_model(name)
+    if model is None or (is_plain and name in bundled_profiles()):
+        return None
+    bundled, tokens = profile_name(model, method, settings)
+    if bundled not in bundled_model_profiles():
+        return None
+    others = {key: value for key, value in settings.values.items() if key != "tokens"}
+    return Step(model=model.name, method=method, tokens=tokens, settings=tuple(others.items()))
 
 
 def with_model_defaults(workload: Workload, profile: Profile) -> tuple[Workload, tuple[str, ...]]:

@@ -11,7 +11,9 @@ from outlay.errors import InputError
 from outlay.hardware.gpu_names import MachineGpus, find_gpu, machine_gpus
 from outlay.hardware.gpus import Gpu
 from outlay.measurement.file import SAMPLES, STEP_S
+from outlay.models.recipe import AS_IT_IS, RecipeSettings, named_target
 from outlay.plan.from_measurement import at_measured_batch, evidence_for, profile_for
+from outlay.plan.model_step import bundled_step
 from outlay.plan.placement import calibration
 from outlay.predict.evidence import (
     NOTHING_LEARNED,
@@ -44,7 +46,8 @@ class PredictionRequest:
     """A step, the machines to predict it on, and what is known of them."""
 
     target: str
-    """A bundled profile, a saved one, a measurement (.json), or `path/to/file.py:function`."""
+    """A bundled profile, a saved one, a measurement (.json), `path/to/file.py:function`, or a
+    model's name."""
     machines: tuple[str, ...]
     """GPUs by name: `A100`, `A100:8` in one machine, `RTX 3090 + RTX 2080 Ti` unlike ones."""
     batch_size: int | Literal["max"] | None = None
@@ -71,13 +74,25 @@ class PredictionRequest:
     """Share of elements that a selection by unknown values keeps in a trace."""
     cache: TraceCache | bool = True
     """Where traces are kept; True is the user's own place, False nowhere."""
+    method: str | None = None
+    """Of a model's name, the recipe; None is its usual one."""
+    settings: RecipeSettings = AS_IT_IS
+    """Of that recipe."""
+    trust_remote_code: bool = False
+    """Whether a model of the hub may run its repository's own code here."""
 
     @property
     def step(self) -> Step:
-        """What is predicted."""
-        if is_code(self.target):
-            return Step(target=self.target)
-        return Step(profile=self.target, batch_left_open=True)
+        """What is predicted; of a model whose step is not bundled, the file written for it."""
+        model = bundled_step(self.target, self.method, self.settings)
+        if model is not None:
+            return model
+        target = named_target(
+            self.target, self.method, self.settings, trust_remote_code=self.trust_remote_code
+        )
+        if is_code(target):
+            return Step(target=target)
+        return Step(profile=target, batch_left_open=True)
 
     def placement(self, gpu: Gpu, gpus: int) -> Placement:
         """So many of a GPU in each machine."""
@@ -126,7 +141,7 @@ def predict_on_gpus(
     if step.target is not None:
         progress(f"Tracing {step.target} ...")
     profile = profile_for(step, request.selected, cache=request.cache, progress=progress)
-    evidence = _evidence(request, profile, batch_size, learned)
+    evidence = _evidence(request, step, profile, batch_size, learned)
     placements = [
         [[request.placement(gpu, machine.gpus) for gpu in match.candidates] for match in matches]
         for machine in machines
@@ -137,7 +152,7 @@ def predict_on_gpus(
         profile=profile,
         batch_size=batch_size,
         conditions=_conditions(request, evidence),
-        largest=_largest(request, profile, batch_size, placements, progress),
+        largest=_largest(request, step, profile, batch_size, placements, progress),
     )
     return tuple(
         _prediction(predictor, machine, parts)
@@ -161,6 +176,7 @@ def _conditions(request: PredictionRequest, evidence: Evidence) -> Conditions:
 
 def _largest(
     request: PredictionRequest,
+    step: Step,
     profile: Profile,
     batch_size: int | None,
     machines: Sequence[Parts],
@@ -174,7 +190,7 @@ def _largest(
         for placement in forms
         if placement.site.total == 1
     ]
-    target = request.step.target
+    target = step.target
     if alone and target is not None and (batch_size is None or profile.history is None):
         progress("Verifying the largest batch ...")
         tracer = partial(
@@ -270,6 +286,7 @@ def _time_note(step: StepPrediction) -> list[str]:
 
 def _evidence(
     request: PredictionRequest,
+    step: Step,
     profile: Profile,
     batch_size: int | None,
     learned: LearnedCalibration,
@@ -279,7 +296,7 @@ def _evidence(
     times = [
         (text, measured_time(text, batch_size)) for text in request.measured if text not in files
     ]
-    return evidence_for(request.step, profile, learned, files, times)
+    return evidence_for(step, profile, learned, files, times)
 
 
 def measured_time(text: str, batch_size: int | None) -> MeasuredStep:

@@ -29,7 +29,7 @@ from outlay.models.recipe import (
     rendered_step,
 )
 from outlay.trace.store import bundled_profiles, find_profile
-from outlay.units import DAY_S, HOUR_S, MB, MINUTE_S
+from outlay.units import DAY_S, HOUR_S, MINUTE_S
 from outlay.workload.file import parse_workload
 from outlay.workload.survey import DataSurvey
 from outlay.workload.template import Entry, filled_template
@@ -455,8 +455,9 @@ def _length_words(question: TrainingQuestion, tokens: int, *, is_joined: bool = 
 def _survey_words(data: DataSurvey) -> Iterator[str]:
     count = f"about {data.samples:,}" if data.is_estimated else f"{data.samples:,}"
     how = f", estimated from {data.looked_at:,} of them" if data.is_estimated else ""
-    noun = {"text": "samples", "images": "images", "audio": "sounds"}[data.kind]
-    sentence = f"{data.path}: {count} {noun}{how}, {data.size_bytes / MB:,.3g} MB"
+    noun = {"text": "sample", "images": "image", "audio": "sound"}[data.kind]
+    nouns = noun if data.samples == 1 else f"{noun}s"
+    sentence = f"{data.path}: {count} {nouns}{how}, {_in_largest_unit(data.size_bytes, ' ')}"
     if data.audio_s is not None:
         sentence += f", {data.audio_s / HOUR_S:,.3g} h"
     lengths = data.lengths
@@ -605,9 +606,13 @@ def _duration(time_s: float) -> str:
 
 
 def _size(amount_bytes: float) -> str:
-    """To the byte, in the largest unit that shows it."""
-    whole = max(math.ceil(amount_bytes), 1)
+    """A size as the file has it."""
+    return f'"{_in_largest_unit(max(math.ceil(amount_bytes), 1))}"'
+
+
+def _in_largest_unit(amount_bytes: float, gap: str = "") -> str:
+    """To four figures, in the largest unit of which there is one at least."""
     for unit_bytes, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "KB")):
-        if whole >= unit_bytes:
-            return f'"{whole / unit_bytes:.4g}{unit}"'
-    return f'"{whole}B"'
+        if amount_bytes >= unit_bytes:
+            return f"{amount_bytes / unit_bytes:.4g}{gap}{unit}"
+    return f"{amount_bytes:.0f}{gap}B"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import click
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from outlay.report.encoding import encoding_of, shown
@@ -55,6 +55,10 @@ class Page:
 
     def print(self, item: RenderableType = "", *, indent: int = 0) -> None:
         """Print one text or table; without colour and trailing blanks where nobody watches."""
+        if isinstance(item, Group):
+            for part in item.renderables:
+                self.print(part, indent=indent)
+            return
         whole = self._table_width if isinstance(item, Table) else self.width
         buffer = _Buffer()
         buffer.encoding = encoding_of(sys.stderr if self._to_stderr else sys.stdout)

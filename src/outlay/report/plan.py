@@ -661,7 +661,8 @@ def _work(workload: Workload, profile: Profile) -> str:
     else:
         work = f"{duration(length.training_s)} of training"
     if usage.sessions_per_month is not None:
-        return f"{usage.sessions_per_month:g} sessions a month of {work}"
+        sessions = f"{usage.sessions_per_month:g}"
+        return f"{sessions} session{'s' if sessions != '1' else ''} a month of {work}"
     return work
 
 

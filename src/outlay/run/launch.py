@@ -823,7 +823,7 @@ def launch_notes(job: Job, workload: Workload, plan: Plan, request: LaunchReques
     if job.kind == "interactive":
         notes += interactive_words(job, terms_for(workload)(job.machine.provider))
     notes += _pricing_notes(job, workload, plan, request)
-    if workload.usage.sessions_per_month is not None:
+    if workload.usage.sessions_per_month not in (None, 1):
         notes.append(f"This is one of {workload.usage.sessions_per_month:g} sessions a month.")
     kept_usd = besides_usd(job.machine, job.run_time_s, job.cost_usd)
     if kept_usd >= 0.01 and job.budget_usd is not None and job.kind == "run":

@@ -136,10 +136,12 @@ _NAMED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
 
 
 def _line_of_value(text: str, message: str) -> int | None:
-    """The first line with a value that a message names in quotes."""
+    """The first line with a value, or a key of an inline table, that a message names in quotes."""
     for match in _NAMED.finditer(message):
         name = re.escape(match[1] or match[2])
-        value = re.compile(rf"=.*([\"']){name}\1|^\s*([\"']){name}\2\s*(?:,|$|\])")
+        value = re.compile(
+            rf"=.*([\"']){name}\1|^\s*([\"']){name}\2\s*(?:,|$|\])|=.*[{{,]\s*{name}\s*="
+        )
         for number, line in enumerate(text.splitlines(), 1):
             if value.search(line) and not line.lstrip().startswith("#"):
                 return number

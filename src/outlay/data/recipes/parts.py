@@ -118,6 +118,11 @@ def transformers_model(
         made = transformers.AutoConfig.from_pretrained(
             config["_name_or_path"], trust_remote_code=True
         )
+    elif config["model_type"] not in transformers.CONFIG_MAPPING:
+        raise ValueError(
+            f"transformers {transformers.__version__} knows no models of the type "
+            f"{config['model_type']!r}: a newer one may"
+        )
     else:
         made = transformers.AutoConfig.for_model(**config)
     model = getattr(transformers, auto_class).from_config(
@@ -180,7 +185,10 @@ def adapted(
 
 
 def in_four_bits(model: nn.Module, double: bool) -> None:
-    """Replace linear layers but the last by layers of 4-bit weights, one after the other."""
+    """Replace linear layers but the last by layers of 4-bit weights, one after the other.
+
+    As from_pretrained does it, each weight is packed on its way to the GPU.
+    """
     import bitsandbytes
 
     for name in linears_of(model, ("all-linear",)):

@@ -48,8 +48,10 @@ def training_step(batch_size: int) -> Callable[[], None]:
     bf16 = torch.bfloat16
     if LIGER:
         apply_liger(CONFIG)
-    model = transformers_model(AUTO_CLASS, CONFIG, bf16, ATTENTION, CHECKPOINTING)
+    with torch.device("cpu"):  # the GPU never has the whole model in bf16
+        model = transformers_model(AUTO_CLASS, CONFIG, bf16, ATTENTION, CHECKPOINTING)
     in_four_bits(model, DOUBLE_QUANTIZATION)
+    model.to("cuda")
     model = adapted(model, LORA_RANK, LORA_ALPHA, LORA_DROPOUT, LORA_TARGETS)
     trained = trained_parameters(model)
     for parameter in trained:
