@@ -55,6 +55,11 @@ class RooflineGpu:
     flops_per_cycle_ratio: Mapping[str, float]
     """FLOPs of one multiprocessor in a cycle, over the reference GPU's: where they are few, it is
     easily kept busy."""
+    memory_lightness: float = 1.0
+    """What is left of the obstacles to reaching the bandwidth, where a multiprocessor is brought
+    fewer bytes in a cycle than on the reference GPU."""
+    direct_share: float = 0.0
+    """What convolutions without tensor cores reach of the peak at least, on GPUs before Volta."""
     is_before_volta: bool = False
     """Whether it is of the years before Volta, whose libraries split no products."""
     has_few_batched_tiles: bool = False
@@ -105,6 +110,8 @@ def _roofline_of(of_gpu: ById[Gpu], of_calibration: ById[Calibration]) -> Roofli
             kind: peak / (gpu.sm_count * gpu.boost_hz) / calibration.number(f"reference_{kind}")
             for kind, peak in peaks.items()
         },
+        memory_lightness=_memory_lightness(gpu, calibration),
+        direct_share=calibration.number("share_direct_before_volta"),
         is_before_volta=gpu.architecture in _BEFORE_VOLTA,
         has_few_batched_tiles=gpu.architecture in _FEW_BATCHED_TILES,
     )
@@ -162,6 +169,13 @@ def _memory_share(gpu: Gpu, calibration: Calibration) -> float:
     if gpu.architecture in _BEFORE_VOLTA:
         return calibration.number("memory_share_old")
     return 1.0 if _is_stacked(gpu) else calibration.number("memory_share_gddr")
+
+
+def _memory_lightness(gpu: Gpu, calibration: Calibration) -> float:
+    """By the bytes that a multiprocessor is brought in a cycle, over the reference GPU's."""
+    bytes_per_cycle = gpu.memory_bytes_per_s / (gpu.sm_count * gpu.boost_hz)
+    ratio = bytes_per_cycle / calibration.number("reference_bytes")
+    return math.pow(min(ratio, 1.0), calibration.number("lightness_memory"))
 
 
 def _is_stacked(gpu: Gpu) -> bool:
