@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from outlay.caching import ById
 from outlay.predict.calibration import Calibration
-from outlay.predict.kernels import recurrent_kernels
+from outlay.predict.kernels import recurrent_turns
 from outlay.trace.profile import Op, Trace
 
 
@@ -70,7 +70,7 @@ def _calls(op: Op) -> float:
     """Recurrent layers issue a product for each position and layer; other operators are one."""
     if op.kind != "rnn" or op.flops <= 0 or len(op.shapes) < 2:
         return 1.0
-    return float(recurrent_kernels(op)[1].repeats)
+    return float(recurrent_turns(op))
 
 
 def _call_kind(op: Op) -> str:

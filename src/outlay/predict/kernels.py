@@ -177,10 +177,8 @@ def recurrent_kernels(op: Op) -> tuple[Kernel, ...]:
     inputs and weights are products over all positions again. The shapes are those of the input,
     then of the states: (layers and directions, batch, hidden).
     """
-    x, state = (*op.shapes, (1, 1, 1), (1, 1, 1))[:2]
-    layers, batch, hidden = (*state, 1, 1, 1)[:3]
-    positions = math.prod(x[:-1])
-    steps = max(round(positions / max(batch, 1)), 1)
+    positions, layers, batch, hidden = _recurrence(op)
+    turns = recurrent_turns(op)
     backward = "backward" in op.name
     gates = op.flops / max(4 * (2 if backward else 1) * positions * layers * hidden, 1)
     size = bytes_of(op.precision)
@@ -205,19 +203,32 @@ def recurrent_kernels(op: Op) -> tuple[Kernel, ...]:
         k=gates if backward else hidden,
         precision=op.precision,
         moved_bytes=size * (hidden * gates + batch * (gates + hidden)),
-        repeats=steps * layers,
+        repeats=turns,
     )
     tensors_read_and_written = 2 * gates + 4 * hidden if backward else 3 * gates + 3 * hidden
     cells = Pass(
         family="math",
         moved_bytes=size * positions * layers * tensors_read_and_written,
         elements=positions * layers * gates,
-        launches=steps * layers,
+        launches=turns,
     )
     if not backward:
         return (over_all(positions, gates, hidden), states, cells)
     of_weights = over_all(gates, hidden, positions)
     return (over_all(positions, hidden, gates), of_weights, of_weights, states, cells)
+
+
+def recurrent_turns(op: Op) -> int:
+    """How often a recurrent layer's states are multiplied: once a position, layer and direction."""
+    positions, layers, batch, _ = _recurrence(op)
+    return max(round(positions / max(batch, 1)), 1) * layers
+
+
+def _recurrence(op: Op) -> tuple[int, int, int, int]:
+    """Positions of all samples, layers and directions, samples, hidden units."""
+    x, state = (*op.shapes, (1, 1, 1), (1, 1, 1))[:2]
+    layers, batch, hidden = (*state, 1, 1, 1)[:3]
+    return math.prod(x[:-1]), layers, batch, hidden
 
 
 def shapeless_kernels(op: Op) -> tuple[Kernel, ...]:

@@ -94,6 +94,7 @@ def roofline_of(gpu: Gpu, calibration: Calibration) -> RooflineGpu:
 def _roofline_of(of_gpu: ById[Gpu], of_calibration: ById[Calibration]) -> RooflineGpu:
     gpu, calibration = of_gpu.value, of_calibration.value
     peaks = _peaks(gpu)
+    peaks["fp32"] *= _matrix_over_vector_fp32(gpu, calibration)
     clock_ratio = _clock_over_boost(gpu, calibration)
     return RooflineGpu(
         name=gpu.name,
@@ -125,6 +126,12 @@ def _peaks(gpu: Gpu) -> dict[str, float]:
     tensor = gpu.architecture in _WITH_TENSOR_CORES and not gpu.name.startswith("GTX")
     kinds = ("fp64", "fp32", *(_TENSOR if tensor else ()))
     return {kind: gpu.peak_flops_per_s[kind] for kind in kinds if kind in gpu.peak_flops_per_s}
+
+
+def _matrix_over_vector_fp32(gpu: Gpu, calibration: Calibration) -> float:
+    """What matrix units do in plain fp32, over the vector units of the datasheet's peak."""
+    name = f"matrix_fp32_{gpu.architecture}"
+    return calibration.number(name) if name in calibration.values else 1.0
 
 
 def arithmetic_of(precision: Precision, kinds: Container[str]) -> str:

@@ -1,4 +1,4 @@
-"""Steps of NVIDIA's DeepLearningExamples as Lambda's benchmark ran them, rebuilt from their sources.
+"""Steps of NVIDIA's DeepLearningExamples as Lambda's benchmark ran them, rebuilt from sources.
 
 github.com/NVIDIA/DeepLearningExamples: BERT on SQuAD (`run_squad.py`, sequences of 384 tokens),
 GNMT (`train.py`, WMT16 English to German) and WaveGlow (segments of 8,000 samples of audio).
