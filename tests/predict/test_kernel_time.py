@@ -105,7 +105,7 @@ def plain_s(k, *, family, architecture, calibration=None):
 def test_before_volta_plain_products_are_not_split_but_those_of_convolutions_are():
     long = 64_000
     on_volta = plain_s(long, family="gemm", architecture="Volta")  # in up to 32 parts
-    assert plain_s(long, family="gemm", architecture="Pascal") > 10 * on_volta
+    assert plain_s(long, family="gemm", architecture="Pascal") > 4 * on_volta
     parts = plain_s(long, family="direct_backward", architecture="Pascal")
     assert parts == plain_s(long, family="direct_backward", architecture="Volta")
 

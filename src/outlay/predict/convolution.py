@@ -31,7 +31,7 @@ _LARGE_TAPS = 25
 """Taps (5x5), up to which cuDNN has a depthwise kernel of its own."""
 TRANSFORMED = "direct_backward_transformed"
 """The family of what goes through a transform: measured backward, where the reference GPU does."""
-SAVED_BY_TRANSFORM = 2.25
+SAVED_BY_TRANSFORM = 4.0
 """Multiplications that Winograd's F(2x2, 3x3) needs fewer (Lavin and Gray 2015)."""
 _TRANSFORMED_TAPS = 9
 """Taps (3x3) of the kernels that Winograd or Fourier transforms are used for."""

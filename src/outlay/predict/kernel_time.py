@@ -481,8 +481,8 @@ def _reached_flops_per_s(way: _Way, gpu: RooflineGpu) -> float:
     """The peak times the share reached: more where a multiprocessor does less in a cycle."""
     share = way.numbers.share
     reached = share * math.pow(gpu.flops_per_cycle_ratio[way.arithmetic], -way.lightness)
-    if gpu.is_before_volta and not way.is_plain_product:
-        reached = max(reached, gpu.direct_share * way.saved)
+    if not way.is_plain_product:
+        reached = max(reached, gpu.transformed_share if way.saved > 1 else gpu.direct_share)
     highest = max(HIGHEST_SHARE * way.saved, share)
     return gpu.peak_flops_per_s[way.arithmetic] * min(reached, highest)
 

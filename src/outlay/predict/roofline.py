@@ -60,6 +60,8 @@ class RooflineGpu:
     fewer bytes in a cycle than on the reference GPU."""
     direct_share: float = 0.0
     """What convolutions without tensor cores reach of the peak at least, on GPUs before Volta."""
+    transformed_share: float = 0.0
+    """The same of those that go through a transform, which spares arithmetic: before Ampere."""
     is_before_volta: bool = False
     """Whether it is of the years before Volta, whose libraries split no products."""
     has_few_batched_tiles: bool = False
@@ -112,7 +114,12 @@ def _roofline_of(of_gpu: ById[Gpu], of_calibration: ById[Calibration]) -> Roofli
             for kind, peak in peaks.items()
         },
         memory_lightness=_memory_lightness(gpu, calibration),
-        direct_share=calibration.number("share_direct_before_volta"),
+        direct_share=_share_if(
+            gpu.architecture in _BEFORE_VOLTA, "share_direct_before_volta", calibration
+        ),
+        transformed_share=_share_if(
+            "bf16" not in peaks, "share_transformed_before_ampere", calibration
+        ),
         is_before_volta=gpu.architecture in _BEFORE_VOLTA,
         has_few_batched_tiles=gpu.architecture in _FEW_BATCHED_TILES,
     )
@@ -183,6 +190,10 @@ def _memory_lightness(gpu: Gpu, calibration: Calibration) -> float:
     bytes_per_cycle = gpu.memory_bytes_per_s / (gpu.sm_count * gpu.boost_hz)
     ratio = bytes_per_cycle / calibration.number("reference_bytes")
     return math.pow(min(ratio, 1.0), calibration.number("lightness_memory"))
+
+
+def _share_if(holds: bool, name: str, calibration: Calibration) -> float:
+    return calibration.number(name) if holds else 0.0
 
 
 def _is_stacked(gpu: Gpu) -> bool:
