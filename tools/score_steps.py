@@ -7,6 +7,8 @@
     published   training speeds that Lambda has published, and fine-tuning of language models on an
                 H200 (tests/reference/data, with traces): by architecture, by software, by GPU, and
                 the error (`error_on_...` of calibration.csv) with which ranges would cover 8 of 10
+    choices     what choosing a GPU by these predictions costs beyond the best choice: one GPU at
+                the least on-demand price of every month (data/price_history.csv.gz), task by task
     images      speeds of image models that timm has published: FOLDER holds
                 timm_train_rtx3090.csv
     --left-out  fit again for each family of models, without it
@@ -29,12 +31,14 @@ import re
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from calibrate import FILES, MEASUREMENTS, base_calibration, fit_all, others, with_fitted
 from measured import operations_of, steps_in
+from outlay.errors import OutlayError
+from outlay.facts import rows_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu, gpus
 from outlay.plan.placement import calibration
@@ -329,6 +333,63 @@ def _per_sample(sample: Sample, numbers: Calibration) -> float:
     return sample.predicted(numbers).device_time_s / sample.batch_size
 
 
+# What choosing by predictions costs
+
+
+def monthly_prices() -> dict[str, dict[str, float]]:
+    """By month and GPU: the least on-demand price of an hour, a GPU of a machine, of anybody's."""
+    found: dict[str, dict[str, float]] = {}
+    for row in rows_of("price_history.csv.gz"):
+        if not row["price_usd_hour"] or float(row["gpus"]) < 1:
+            continue
+        try:
+            name = find_gpu(row["gpu"]).gpu.name
+        except OutlayError:
+            continue
+        month = found.setdefault(row["month"], {})
+        price = float(row["price_usd_hour"]) / float(row["gpus"])
+        month[name] = min(price, month.get(name, price))
+    return found
+
+
+def regrets(
+    samples: Sequence[Sample], prices: Mapping[str, Mapping[str, float]], numbers: Calibration
+) -> tuple[list[float], list[float]]:
+    """Beyond the best choice of a month, as a share: by predictions, and by bandwidth alone."""
+    measured_s = {one.gpu.name: one.measured_s / one.batch_size for one in samples}
+    predicted_s = {one.gpu.name: _per_sample(one, numbers) for one in samples}
+    by_bandwidth_s = {one.gpu.name: 1 / one.gpu.memory_bytes_per_s for one in samples}
+    found: tuple[list[float], list[float]] = ([], [])
+    for month in prices.values():
+        offered = [name for name in measured_s if name in month]
+        if len(offered) < 2:
+            continue
+        cost = {name: month[name] * measured_s[name] for name in offered}
+        for regret, belief in zip(found, (predicted_s, by_bandwidth_s), strict=True):
+            chosen = min(offered, key=lambda name: month[name] * belief[name])
+            regret.append(cost[chosen] / min(cost.values()) - 1)
+    return found
+
+
+def print_choices() -> None:
+    """A line for each task, precision and software that two GPUs or more have."""
+    numbers, prices = calibration(), monthly_prices()
+    print("\n== choosing by predictions, and by memory bandwidth alone: paid beyond the best")
+    every: tuple[list[float], list[float]] = ([], [])
+    for key, samples in sorted(published_samples().items()):
+        if key == FINE_TUNING:
+            continue
+        ours, others = regrets(samples, prices, numbers)
+        if ours:
+            print(
+                f"{key:34} {len({one.gpu.name for one in samples}):3} GPUs, {len(ours):3} months: "
+                f"{statistics.fmean(ours):6.2%} {statistics.fmean(others):7.1%}"
+            )
+        every[0].extend(ours)
+        every[1].extend(others)
+    print(f"{'all':34} {statistics.fmean(every[0]):6.2%} {statistics.fmean(every[1]):7.1%}")
+
+
 # How well an architecture is known
 
 
@@ -396,7 +457,9 @@ def _print_errors(label: str, samples: Iterable[Sample], numbers: Calibration) -
 def main() -> None:
     """Print the tables asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tables", nargs="*", default=["h200"], help="h200, published, images")
+    parser.add_argument(
+        "tables", nargs="*", default=["h200"], help="h200, published, choices, images"
+    )
     parser.add_argument("--traces", type=Path, help="keep the profiles here")
     parser.add_argument("--published", type=Path, help="folder of the published speeds")
     parser.add_argument("--left-out", action="store_true", help="fit without each family")
@@ -407,6 +470,8 @@ def main() -> None:
         print_h200(folder, left_out=arguments.left_out)
     if "published" in arguments.tables:
         print_published()
+    if "choices" in arguments.tables:
+        print_choices()
     if "images" in arguments.tables:
         print_images(arguments.published, folder)
 
