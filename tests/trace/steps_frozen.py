@@ -75,3 +75,18 @@ def one_stays_frozen(batch_size: int) -> Callable[[], None]:
         generator.requires_grad_(False)
 
     return step
+
+
+def two_passes(batch_size: int) -> Callable[[], None]:
+    """Gradients of two passes are added up before the update."""
+    generator, critic, (_, loss) = _two(batch_size)
+    critic.requires_grad_(False)
+    (optimizer,) = _adam([generator])
+
+    def step() -> None:
+        for _ in range(2):
+            loss().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step

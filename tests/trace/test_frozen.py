@@ -19,7 +19,7 @@ pytestmark = pytest.mark.torch
 
 SIZES = (4, 16)
 MATRIX = 256 * 256
-STEPS = ("unfrozen_in_turn", "never_frozen", "one_stays_frozen")
+STEPS = ("unfrozen_in_turn", "never_frozen", "one_stays_frozen", "two_passes")
 TOGETHER = Together(
     Path(__file__).with_name("steps_frozen.py"), [(step, SIZES, UNCHANGED) for step in STEPS]
 )
@@ -53,6 +53,12 @@ def test_what_stays_frozen_is_not_trained():
     assert (profile.parameters, profile.trainable_parameters) == (2 * MATRIX, MATRIX)
     assert profile.structure.gradient_bytes == MATRIX * 4
     assert profile.memory_at(4).optimizer_state == 2 * MATRIX * 4
+
+
+def test_two_passes_finish_each_gradient_twice_and_keep_it_once():
+    profile = traced("two_passes")
+    assert profile.structure.gradient_bytes == 2 * MATRIX * 4
+    assert profile.gradient_bytes == MATRIX * 4
 
 
 def test_they_are_exchanged_between_gpus():
