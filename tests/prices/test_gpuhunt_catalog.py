@@ -273,12 +273,12 @@ def test_only_the_expected_file_of_a_zip_is_read():
 
 
 def test_a_bomb_in_a_zip_does_not_go_off():
-    started = time.monotonic()
+    started = time.process_time()
     bomb = zip_bomb("aws.csv", 2**22, stated_bytes=2**30)
     assert "would have 1,073,741,824 bytes" in unreadable(bomb)
     # one that lies is read as far as it says, and then its sum is wrong
     assert unreadable(zip_bomb("aws.csv", 2**22, stated_bytes=1000)) == "the archive is damaged"
-    assert time.monotonic() - started < 4.0
+    assert time.process_time() - started < 4.0
 
 
 def test_a_zip_with_too_many_names_is_not_opened():

@@ -91,10 +91,10 @@ def test_json_is_plain_and_compact() -> None:
 def test_reading_a_thousand_operations_takes_no_time(tmp_path: Path) -> None:
     write_profile(_profile(1000), tmp_path / "p.json.gz")
     times_s = []
-    for _ in range(5):  # the best of five: other work on the machine is not the reader's
-        started_s = time.perf_counter()
+    for _ in range(5):  # of the processor: other work on the machine is not the reader's
+        started_s = time.process_time()
         read_profile(tmp_path / "p.json.gz")
-        times_s.append(time.perf_counter() - started_s)
+        times_s.append(time.process_time() - started_s)
     assert min(times_s) < 0.05
 
 
