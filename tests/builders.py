@@ -142,6 +142,7 @@ CALIBRATION = {
     "reference_bytes": 10,
     "lightness_memory": 0,
     "share_direct_before_volta": 0,
+    "share_transformed_before_ampere": 0,
     "memory_share_old": 0.5,
     "memory_share_gddr": 0.8,
     "clock_geforce": 1.25,
