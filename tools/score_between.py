@@ -60,9 +60,7 @@ class Speed:
     def predicted(self, *measured: Speed) -> Estimate:
         """The step's time, alone or with measurements on other GPUs."""
         seen = tuple(
-            MeasuredStep(
-                gpu=one.gpu, batch_size=one.batch_size, step_s=one.step_s, holder="gpu"
-            )
+            MeasuredStep(gpu=one.gpu, batch_size=one.batch_size, step_s=one.step_s, holder="gpu")
             for one in measured
         )
         return predict_step(

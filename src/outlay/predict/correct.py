@@ -518,7 +518,7 @@ class ErrorCovariance:
 
 def _common(amounts: Array) -> float:
     """What all of several amounts have; nothing where they differ in sign, or of one alone."""
-    if len(amounts) < 2:  # noqa: PLR2004
+    if len(amounts) == 1:
         return 0.0
     least, most = float(amounts.min()), float(amounts.max())
     return max(least, 0.0) + min(most, 0.0)
