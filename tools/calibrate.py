@@ -26,6 +26,7 @@ from outlay.hardware.gpus import gpus
 from outlay.plan.placement import calibration as bundled
 from outlay.predict.calibration import Calibration, PassNumbers, ProductNumbers, calibration_of
 from outlay.predict.kernel_time import (
+    kernel_time_s,
     kernels_of,
     op_time_s,
     pass_time_s,
@@ -47,8 +48,9 @@ MOST_ROWS = 700
 """Rows of a family that are looked at: the weightiest."""
 FEW = 0.5
 """A family of n operations is known no better than this over the root of n."""
-RECURRENT_PART = 0.85
-"""Of a recurrent layer's time: what goes to the states, one after another."""
+LEAST_RECURRENT = 0.3
+"""Of a recurrent layer's time: what the products of the states, one after another, take at least.
+"""
 ATTENTION_PART = 0.88
 """Of the backward of attention: what its products take; the rest sums rows and joins parts."""
 WIDTHS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
@@ -128,7 +130,10 @@ def samples_of(measured: Iterable[Measured], machine: RooflineGpu) -> dict[str, 
         if len(kernels) == 1:
             add(kernels[0], one.time_s, one)
         elif one.op.kind == "rnn":
-            add(kernels[1], RECURRENT_PART * one.time_s, one)
+            states = next(kernel for kernel in kernels if kernel.family.startswith("recurrent"))
+            rest = [kernel for kernel in kernels if kernel is not states]
+            rest_s = sum(kernel_time_s(kernel, machine, bundled()) for kernel in rest)
+            add(states, max(one.time_s - rest_s, LEAST_RECURRENT * one.time_s), one)
         elif one.op.kind == "attention":
             add(kernels[0], ATTENTION_PART * one.time_s, one)
         elif one.op.kind == "conv":

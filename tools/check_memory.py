@@ -104,7 +104,8 @@ class Checker:
 
     def largest(self) -> bool:
         """Print the largest batches beside what was measured; whether they are within the bars."""
-        missed = 0
+        missed = too_large = 0
+        below = []
         print(f"{'workload':50}{'cap MiB':>9}{'measured':>10}{'fails at':>10}{'predicted':>11}")
         for row in self.rows(_LARGEST):
             profile = self.profile(row["workload"])
@@ -116,9 +117,14 @@ class Checker:
             truth, fails_at = int(row["max_batch"]), int(row["fails_at"])
             good = found < fails_at and abs(found - truth) <= max(0.05 * truth, 1)
             missed += not good
+            too_large += found >= fails_at
+            below.append(1 - found / truth)
             print(f"{row['workload']:50}{row['cap_mib']:>9}{truth:10}{fails_at:10}", end="")
             print(f"{found:11}{'' if good else '  missed'}", flush=True)
         print(f"{missed} largest batches missed")
+        print(
+            f"{too_large} of {len(below)} too large, {statistics.fmean(below):.1%} below on average"
+        )
         return not missed
 
 

@@ -2,7 +2,7 @@
 
     python tools/score_carried.py --published FOLDER [--measured FILE] [--traces FOLDER] [--missing]
 
-FOLDER holds lambda_train.csv and timm_train_rtx3090.csv; FILE is what tools/measure_published.py
+FOLDER holds timm_train_rtx3090.csv; FILE is what tools/measure_published.py
 wrote on the H200 (default: the one in tests/reference/data). `--missing` lists the published steps
 that no row of FILE is of. Needs torch, torchvision and transformers unless the traces are there.
 """
@@ -31,7 +31,7 @@ from score_steps import (
     WORKLOADS,
     Sample,
     h200_samples,
-    lambda_sample,
+    published_samples,
     rows_in,
     traced,
 )
@@ -65,12 +65,11 @@ class Score:
 
 
 def published_steps(data: Path, folder: Path) -> Iterator[Published]:
-    """Lambda's steps on one GPU, and timm's models that torchvision has as well."""
-    for row in rows_in(data / "lambda_train.csv"):
-        sample = lambda_sample(row, folder)
-        if sample is not None:
-            function = sample.name.rpartition(" ")[2]
-            yield Published(source="lambda", workload=function, layout="nchw", sample=sample)
+    """Lambda's ResNet-50 on one GPU, and timm's models that torchvision has as well."""
+    for samples in published_samples().values():
+        for sample in samples:
+            if sample.name.startswith("resnet50"):  # what was measured on the H200 as published
+                yield Published(source="lambda", workload=sample.name, layout="nchw", sample=sample)
     for row in rows_in(data / "timm_train_rtx3090.csv"):
         size = round(float(row["batch"]))
         if IMAGES.get(row["model"]) == (int(row["img_size"]), size):

@@ -4,11 +4,13 @@
 
     h200        steps measured on an H200: those kernels were fitted on, 101 sizes of 78 others, and
                 52 that no fit has seen (tests/reference/workloads, tests/reference/data)
-    published   training speeds that Lambda and timm have published: FOLDER holds
-                lambda_train.csv and timm_train_rtx3090.csv
-    families    speeds of H100, Ada and Pascal that others have published, and fine-tuning of
-                language models on an H200 (tests/reference/data, with traces), and the error
-                (`error_on_...` of calibration.csv) with which ranges would cover 8 of 10 of each
+    published   training speeds that Lambda has published, and fine-tuning of language models on an
+                H200 (tests/reference/data, with traces): by architecture, by software, by GPU, and
+                the error (`error_on_...` of calibration.csv) with which ranges would cover 8 of 10
+    choices     what choosing a GPU by these predictions costs beyond the best choice: one GPU at
+                the least on-demand price of every month (data/price_history.csv.gz), task by task
+    images      speeds of image models that timm has published: FOLDER holds
+                timm_train_rtx3090.csv
     --left-out  fit again for each family of models, without it
 
 Steps are traced (needs torch, torchvision, transformers, timm; ten seconds each) unless FOLDER has
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
 import importlib
 import itertools
 import math
@@ -28,12 +31,14 @@ import re
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from calibrate import FILES, MEASUREMENTS, base_calibration, fit_all, others, with_fitted
 from measured import operations_of, steps_in
+from outlay.errors import OutlayError
+from outlay.facts import rows_of
 from outlay.hardware.gpu_names import find_gpu
 from outlay.hardware.gpus import Gpu, gpus
 from outlay.plan.placement import calibration
@@ -208,14 +213,38 @@ def _fitted_without(pattern: str) -> Calibration:
 # Published
 
 
-def published_samples(data: Path, folder: Path) -> dict[str, list[Sample]]:
-    """Lambda's speeds by task, and timm's on an RTX 3090 (models drawn with a fixed seed)."""
+SPEEDS = MEASUREMENTS / "published_speeds.csv"
+
+
+def is_held_out(gpu: Gpu) -> bool:
+    """Whether no number was fitted on speeds of a GPU: half of them, told apart by their names."""
+    return int(hashlib.sha256(gpu.name.encode()).hexdigest(), 16) % 2 == 0
+
+
+def published_samples() -> dict[str, list[Sample]]:
+    """Published speeds by task, precision and software; fine-tuning steps; traces are kept."""
     found: dict[str, list[Sample]] = {}
-    for row in rows_in(data / "lambda_train.csv"):
-        sample = lambda_sample(row, folder)
-        if sample is not None:
-            key = f"{row['sw']} {row['task']} {row['precision']}"
-            found.setdefault(key, []).append(sample)
+    for row in rows_in(SPEEDS):
+        gpu, size = find_gpu(row["gpu"]).gpu, int(row["batch_size"])
+        sample = _kept_sample(
+            gpu, row["step"], "published", size, size / float(row["samples_per_s"])
+        )
+        found.setdefault(f"{row['software']} {row['step']}", []).append(sample)
+    for row in rows_in(MEASUREMENTS / "h200_finetuning_2026-11-16.csv"):
+        name, measured_s = row["workload"].partition(":")[2], float(row["step_ms"]) / 1e3
+        sample = _kept_sample(
+            gpus()["H200"], name, "finetuning", int(row["batch_size"]), measured_s
+        )
+        found.setdefault(FINE_TUNING, []).append(sample)
+    return found
+
+
+FINE_TUNING = "fine-tuning"
+
+
+def image_samples(data: Path, folder: Path) -> list[Sample]:
+    """timm's speeds on an RTX 3090, of models drawn with a fixed seed."""
+    found = []
     for row in _drawn(rows_in(data / "timm_train_rtx3090.csv")):
         os.environ["OUTLAY_TIMM"] = f"{row['model']},{row['img_size']},{row['layout']}"
         name, size = f"T-{row['model']}-{row['layout']}", round(float(row["batch"]))
@@ -232,31 +261,8 @@ def published_samples(data: Path, folder: Path) -> dict[str, list[Sample]]:
             host_bound=False,
             profile=profile,
         )
-        found.setdefault("timm", []).append(sample)
+        found.append(sample)
     return found
-
-
-def lambda_sample(row: dict[str, str], folder: Path) -> Sample | None:
-    """A row of Lambda's on one GPU as a step, None where it is none of those rebuilt."""
-    tasks = {
-        "resnet50": "resnet50",
-        "bert_base_squad": "bert_base",
-        "bert_large_squad": "bert_large",
-    }
-    if row["num_gpus"] != "1" or row["task"] not in tasks or row["precision"] == "fp16_pure":
-        return None
-    precision = "tf32" if "TF32" in row["flag"] else row["precision"]
-    function = f"{tasks[row['task']]}_{'fp16_amp' if precision == 'fp16' else precision}"
-    target = WORKLOADS / "published.py"
-    size = round(float(row["batch_per_gpu"]))
-    return Sample(
-        gpu=find_gpu(row["gpu"]).gpu,
-        name=f"{row['sw']} {function}",
-        batch_size=size,
-        measured_s=size / float(row["throughput"]),
-        host_bound=False,
-        profile=traced(target, function, f"P-{function}", folder, (2, 4, 8, 32)),
-    )
 
 
 def _drawn(rows: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -277,58 +283,114 @@ def _drawn(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     return [rng.choice(families[family]) for family in order][:TIMM_MODELS]
 
 
-def print_published(data: Path, folder: Path) -> None:
-    """Errors by GPU, and of the ratios between GPUs."""
+def print_published() -> None:
+    """Errors by architecture, by software and by GPU, and of the ratios between GPUs."""
     numbers = calibration()
-    found = published_samples(data, folder)
-    by_gpu: dict[str, list[Sample]] = {}
+    found = published_samples()
+    groups: dict[str, list[Sample]] = {}
     for key, samples in found.items():
         for sample in samples:
             _print_one(sample, sample.predicted(numbers))
-            label = f"{sample.gpu.name}{', timm' if key == 'timm' else ''}"
-            by_gpu.setdefault(label, []).append(sample)
-    print("\n== published, by GPU")
-    for label, samples in sorted(by_gpu.items()):
-        _print_errors(label, samples, numbers)
-    everything = [sample for samples in by_gpu.values() for sample in samples]
-    _print_errors("all", everything, numbers)
-    ratios = []
-    for key, samples in found.items():
-        if key == "timm":
-            continue
-        for one, other in itertools.combinations(samples, 2):
-            if one.gpu is other.gpu:
+            if key == FINE_TUNING:
+                groups.setdefault("H200, fine-tuning", []).append(sample)
                 continue
-            predicted = _per_sample(one, numbers) / _per_sample(other, numbers)
-            measured = one.measured_s / one.batch_size / (other.measured_s / other.batch_size)
-            ratios.append(abs(predicted / measured - 1))
+            half = "held out" if is_held_out(sample.gpu) else "fitted on"
+            software = f"software {key.partition(' ')[0]}"
+            for group in ("all", half, software, sample.gpu.architecture, sample.gpu.name):
+                groups.setdefault(group, []).append(sample)
+    print("\n== published")
+    for label, samples in sorted(groups.items()):
+        _print_errors(label, samples, numbers)
+        print(f"{label:32} 8 of 10 inside with an error of {_covering(samples, numbers):.2f}")
+    ratios = [
+        abs(_ratio(one, other, numbers) - 1)
+        for key, samples in found.items()
+        for one, other in itertools.combinations(samples, 2)
+        if key != FINE_TUNING and one.gpu is not other.gpu
+    ]
     print(
         f"ratios between two GPUs, same task and software: {len(ratios)}, "
         f"mean error {statistics.fmean(ratios):.1%}, median {statistics.median(ratios):.1%}"
     )
 
 
+def _ratio(one: Sample, other: Sample, numbers: Calibration) -> float:
+    """The predicted ratio of two GPUs over the measured one."""
+    predicted = _per_sample(one, numbers) / _per_sample(other, numbers)
+    return predicted / (one.measured_s / one.batch_size / (other.measured_s / other.batch_size))
+
+
+def print_images(data: Path, folder: Path) -> None:
+    """Errors of timm's image models."""
+    numbers = calibration()
+    samples = image_samples(data, folder)
+    for sample in samples:
+        _print_one(sample, sample.predicted(numbers))
+    _print_errors("RTX 3090, timm", samples, numbers)
+
+
 def _per_sample(sample: Sample, numbers: Calibration) -> float:
     return sample.predicted(numbers).device_time_s / sample.batch_size
 
 
-# How well an architecture is known
+# What choosing by predictions costs
 
 
-def family_samples() -> dict[str, list[Sample]]:
-    """Published speeds by architecture, and fine-tuning steps on an H200; traces are kept."""
-    found: dict[str, list[Sample]] = {}
-    for row in rows_in(MEASUREMENTS / "published_families.csv"):
-        gpu, size = find_gpu(row["gpu"]).gpu, int(row["batch_size"])
-        measured_s = size / float(row["samples_per_s"])
-        sample = _kept_sample(gpu, row["step"], "published", size, measured_s)
-        found.setdefault(gpu.architecture, []).append(sample)
-    for row in rows_in(MEASUREMENTS / "h200_finetuning_2026-11-16.csv"):
-        name, measured_s = row["workload"].partition(":")[2], float(row["step_ms"]) / 1e3
-        size = int(row["batch_size"])
-        sample = _kept_sample(gpus()["H200"], name, "finetuning", size, measured_s)
-        found.setdefault("Hopper, fine-tuning", []).append(sample)
+def monthly_prices() -> dict[str, dict[str, float]]:
+    """By month and GPU: the least on-demand price of an hour, a GPU of a machine, of anybody's."""
+    found: dict[str, dict[str, float]] = {}
+    for row in rows_of("price_history.csv.gz"):
+        if not row["price_usd_hour"] or float(row["gpus"]) < 1:
+            continue
+        try:
+            name = find_gpu(row["gpu"]).gpu.name
+        except OutlayError:
+            continue
+        month = found.setdefault(row["month"], {})
+        price = float(row["price_usd_hour"]) / float(row["gpus"])
+        month[name] = min(price, month.get(name, price))
     return found
+
+
+def regrets(
+    samples: Sequence[Sample], prices: Mapping[str, Mapping[str, float]], numbers: Calibration
+) -> tuple[list[float], list[float]]:
+    """Beyond the best choice of a month, as a share: by predictions, and by bandwidth alone."""
+    measured_s = {one.gpu.name: one.measured_s / one.batch_size for one in samples}
+    predicted_s = {one.gpu.name: _per_sample(one, numbers) for one in samples}
+    by_bandwidth_s = {one.gpu.name: 1 / one.gpu.memory_bytes_per_s for one in samples}
+    found: tuple[list[float], list[float]] = ([], [])
+    for month in prices.values():
+        offered = [name for name in measured_s if name in month]
+        if len(offered) < 2:
+            continue
+        cost = {name: month[name] * measured_s[name] for name in offered}
+        for regret, belief in zip(found, (predicted_s, by_bandwidth_s), strict=True):
+            chosen = min(offered, key=lambda name: month[name] * belief[name])
+            regret.append(cost[chosen] / min(cost.values()) - 1)
+    return found
+
+
+def print_choices() -> None:
+    """A line for each task, precision and software that two GPUs or more have."""
+    numbers, prices = calibration(), monthly_prices()
+    print("\n== choosing by predictions, and by memory bandwidth alone: paid beyond the best")
+    every: tuple[list[float], list[float]] = ([], [])
+    for key, samples in sorted(published_samples().items()):
+        if key == FINE_TUNING:
+            continue
+        ours, others = regrets(samples, prices, numbers)
+        if ours:
+            print(
+                f"{key:34} {len({one.gpu.name for one in samples}):3} GPUs, {len(ours):3} months: "
+                f"{statistics.fmean(ours):6.2%} {statistics.fmean(others):7.1%}"
+            )
+        every[0].extend(ours)
+        every[1].extend(others)
+    print(f"{'all':34} {statistics.fmean(every[0]):6.2%} {statistics.fmean(every[1]):7.1%}")
+
+
+# How well an architecture is known
 
 
 def _kept_sample(gpu: Gpu, name: str, folder: str, size: int, measured_s: float) -> Sample:
@@ -340,16 +402,6 @@ def _kept_sample(gpu: Gpu, name: str, folder: str, size: int, measured_s: float)
         host_bound=False,
         profile=read_profile(MEASUREMENTS / folder / f"{name}.json.gz"),
     )
-
-
-def print_families() -> None:
-    """Errors by architecture, and which error of the architecture would cover 8 of 10."""
-    numbers = calibration()
-    for family, samples in family_samples().items():
-        for sample in samples:
-            _print_one(sample, sample.predicted(numbers))
-        _print_errors(family, samples, numbers)
-        print(f"{family:32} 8 of 10 inside with an error of {_covering(samples, numbers):.2f}")
 
 
 def _covering(samples: Sequence[Sample], numbers: Calibration) -> float:
@@ -405,7 +457,9 @@ def _print_errors(label: str, samples: Iterable[Sample], numbers: Calibration) -
 def main() -> None:
     """Print the tables asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tables", nargs="*", default=["h200"], help="h200, published, families")
+    parser.add_argument(
+        "tables", nargs="*", default=["h200"], help="h200, published, choices, images"
+    )
     parser.add_argument("--traces", type=Path, help="keep the profiles here")
     parser.add_argument("--published", type=Path, help="folder of the published speeds")
     parser.add_argument("--left-out", action="store_true", help="fit without each family")
@@ -415,9 +469,11 @@ def main() -> None:
     if "h200" in arguments.tables:
         print_h200(folder, left_out=arguments.left_out)
     if "published" in arguments.tables:
-        print_published(arguments.published, folder)
-    if "families" in arguments.tables:
-        print_families()
+        print_published()
+    if "choices" in arguments.tables:
+        print_choices()
+    if "images" in arguments.tables:
+        print_images(arguments.published, folder)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from numbers import Real
 
 import jsonschema
@@ -155,9 +154,9 @@ def test_a_measured_step_corrects_every_gpu_and_narrows_its_range(predicted, mea
     here_before, there_before = predicted(*arguments)
     assert here["step_time_s"]["likely"] == pytest.approx(0.8)
     factor = 0.8 / here_before["step_time_s"]["likely"]
-    # more than a T4 alone may be off by (0.16): all but that is the step's own
+    # what both GPUs share of it: of the best estimate 0.75 is used (`transfer_gain`)
     corrected = there["device_time_s"] / there_before["device_time_s"]
-    assert factor * math.exp(-0.16) <= corrected < factor
+    assert 1 < corrected < factor**0.75
     assert width(here) < width(there)
     assert width(here) < width(here_before)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -330,6 +331,18 @@ def test_backward_of_a_transposed_convolution_runs_forward():
 def test_backward_of_3x3_kernels_without_tensor_cores_goes_through_a_transform(weight, y, family):
     kernels = backward(X, weight, y, ["x"], tensor_cores=False, precision="fp32")
     assert families(kernels) == [family]
+
+
+def test_forward_of_3x3_kernels_goes_through_a_transform_before_ampere():
+    op = an_op("conv", name="aten.convolution", shapes=(X, (128, 64, 3, 3), Y), precision="fp32")
+    (plain,) = kernels_of(op, tensor_cores=False)
+    (transformed,) = kernels_of(op, tensor_cores=False, transforms=True)
+    assert plain.family == "direct"
+    assert transformed == replace(plain, family="direct_backward_transformed")
+    (pixels,) = kernels_of(
+        replace(op, shapes=(X, (128, 64, 1, 1), Y)), tensor_cores=False, transforms=True
+    )
+    assert pixels.family == "direct"
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,11 @@ from outlay.uncertainty import Estimate
 
 CARD, OTHER = a_gpu(), a_gpu("Other", architecture="Ada")
 CALIBRATION = a_calibration(error_on_Hopper=0.3, error_on_Ada=0.4)
+# The step's 0.3^2 and 0.875 of the smaller GPU's error 0.3^2 are shared; the card's variance is
+# 0.3^2 + 0.3^2 + 0.1^2 with how steps repeat, the other's 0.3^2 + 0.4^2.
+SHARED = 0.09 + 0.875 * 0.09
+GAIN = SHARED / 0.19
+LEFT = math.sqrt(0.25 - SHARED**2 / 0.19)
 
 
 def a_seen(step_s=0.2, *, gpu=CARD, batch_size=4, **changes):
@@ -41,6 +46,11 @@ def corrected(*measured, gpu=OTHER, batch_size=4, own=None, calibration=CALIBRAT
     evidence = Evidence(measured=measured, learned=own or LearnedCalibration())
     where = CorrectionRequest(gpu=gpu, batch_size=batch_size, **request)
     return correction_at(evidence, a_profile(), where, device, calibration)
+
+
+def predicted_s(gpu, calibration, batch_size=4):
+    trace = trace_at(a_profile(), batch_size)
+    return device_time(trace, roofline_of(gpu, calibration), calibration).total_s
 
 
 def step_on(gpu, *measured, batch_size=4, calibration=CALIBRATION, own=None, **placement):
@@ -72,27 +82,26 @@ def test_whatever_held_it_back(holder):
 def test_another_gpu_gets_what_the_kernels_took_and_the_pauses_between():
     # kernels: 0.16 over 0.08 predicted; 40 ms beside them stay what they are
     correction = corrected(a_seen(0.2, busy_s=0.16, holder="gpu"))
-    assert correction.device_factor == pytest.approx(2.0)
+    assert correction.device_factor == pytest.approx(2**GAIN)
     assert correction.gap_s == pytest.approx(0.04)
-    # half of the larger error of the two, and how steps repeat
-    assert correction.error == pytest.approx(math.hypot(0.1, 0.5 * 0.4))
+    assert correction.error == pytest.approx(LEFT)
     assert correction.time_from == "carried over from Card"
     step = step_on(OTHER, a_seen(0.2, busy_s=0.16, holder="gpu"))
     # the other is as fast as the card
-    assert step.step_time_s.likely == pytest.approx(0.2)
-    assert step.device_time_s == pytest.approx(0.2)
+    assert step.step_time_s.likely == pytest.approx(0.08 * 2**GAIN + 0.04)
+    assert step.device_time_s == pytest.approx(0.08 * 2**GAIN + 0.04)
 
 
 def test_kernels_that_take_longer_fill_the_pauses():
-    # half the peak: 0.32 s of kernels hide 40 ms of pauses; on one a tenth slower 24 ms are left
+    # half the peak: 0.3 s of kernels hide 40 ms of pauses; on one a tenth slower 37 ms are left
     measured = a_seen(0.2, busy_s=0.16, holder="gpu")
     slow = a_gpu("Slow", architecture="Ada", peaks={"fp32": 5e12, "fp16": 50e12})
-    assert step_on(slow, measured).device_time_s == pytest.approx(0.32)
+    assert step_on(slow, measured).device_time_s == pytest.approx(0.16 * 2**GAIN)
     tenth = a_gpu("Tenth", architecture="Ada", peaks={"fp32": 1e13, "fp16": 100e12 / 1.1})
     assert step_on(tenth, measured).device_time_s == pytest.approx(0.2)
     # faster ones leave them as they are
     fast = a_gpu("Fast", architecture="Ada", peaks={"fp32": 20e12, "fp16": 200e12})
-    assert step_on(fast, measured).device_time_s == pytest.approx(0.12)
+    assert step_on(fast, measured).device_time_s == pytest.approx(0.04 * 2**GAIN + 0.04)
 
 
 def test_ranges_are_narrower_than_without():
@@ -111,7 +120,7 @@ def test_a_step_that_waited_for_its_host_corrects_the_host_and_its_kernels_the_d
     assert not correction.host_known  # that was another machine's
     assert "held the measured step back" in correction.notes[0]
     assert corrected(a_seen(0.2, holder="host", busy_s=0.06), gpu=CARD, batch_size=8).host_known
-    assert correction.device_factor == pytest.approx(0.75)
+    assert correction.device_factor == pytest.approx(0.75**GAIN)
     assert correction.gap_s == 0
     # without the kernels' time, the device cannot have taken longer than the step
     bound = corrected(a_seen(0.04, holder="host"))
@@ -124,9 +133,7 @@ def test_a_step_that_waited_for_its_input_is_a_limit_only_at_the_high_end():
     assert step.bound == "input"
     # 4 samples in 0.5 s: 8 samples/s
     assert step.step_time_s.likely == pytest.approx(0.5)
-    assert step.step_time_s.low == pytest.approx(
-        Estimate.log_normal(0.08, math.hypot(0.1, 0.2)).low
-    )
+    assert step.step_time_s.low == pytest.approx(Estimate.log_normal(0.08, LEFT).low)
     assert any("8 samples/s" in note for note in step.notes)
     # on the measured GPU it is what was measured, without a word
     assert not step_on(CARD, measured).notes
@@ -144,7 +151,7 @@ def test_without_the_kernels_time_an_input_s_step_says_nothing_of_the_gpu():
 
 def test_several_gpus_are_corrected_by_their_kernels():
     measured = a_seen(0.3, gpus=4, holder="network", busy_s=0.16)
-    assert corrected(measured).device_factor == pytest.approx(2.0)
+    assert corrected(measured).device_factor == pytest.approx(2**GAIN)
     # the very machine that was measured takes what it took
     strategy, placement = Strategy(data=4), Placement(gpu=CARD, gpus=4)
     conditions = Conditions(evidence=Evidence(measured=(measured,)))
@@ -284,39 +291,75 @@ def test_a_gpu_that_is_known_less_says_less_of_one_that_is_known_better():
     gain = 0.09 / (0.45 + 0.1**2)
     assert correction.device_factor == pytest.approx(2**gain)
     assert correction.error == pytest.approx(math.sqrt(0.09 - gain * 0.09))
-    # the other way round it is taken as it is
+    # the other way round all but how steps repeat
     back = corrected(a_seen(0.16, holder="gpu"), gpu=vague, calibration=calibration)
-    assert back.device_factor == pytest.approx(2.0)
+    assert back.device_factor == pytest.approx(2 ** (0.09 / (0.09 + 0.1**2)))
 
 
-def test_what_is_put_down_to_the_measured_gpu_is_at_most_its_own_error():
-    calibration = a_calibration(error_on_Hopper=0.1, error_on_Ada=0.1)
-    # 0.1 each beside 0.3 of all: a tenth of the time is another step than was traced
-    correction = corrected(a_seen(0.008, holder="gpu"), calibration=calibration)
-    assert correction.device_factor == pytest.approx(0.1 * math.exp(0.1))
-    # each 0.3^2 + 0.1^2, shared 0.3^2 + 0.875 x 0.1^2; 0.1 of log 10 is held back
-    gain = 1 - 0.1 / math.log(10)
-    variance = 0.1 - 2 * gain * 0.09875 + gain**2 * (0.1 + 0.1**2)
-    assert correction.error == pytest.approx(math.sqrt(variance))
+@pytest.mark.parametrize("error", [0.4, 0.8, 1.6])
+def test_a_gpu_that_is_known_badly_moves_another_by_no_more_than_that_one_is_off_by(error):
+    """However far off such GPUs are: 0.875 of the other's own 0.3 is all they can share."""
+    calibration = a_calibration(error_on_Blackwell=error, error_on_Hopper=0.3)
+    vague = a_gpu("Vague", architecture="Blackwell")
+    correction = corrected(a_seen(0.16, gpu=vague, holder="gpu"), gpu=CARD, calibration=calibration)
+    gain = SHARED / (0.09 + error**2 + 0.1**2)
+    assert correction.device_factor == pytest.approx(2**gain)
+
+
+def test_kernels_that_run_on_one_of_two_gpus_carry_nothing_to_the_other():
+    """Plain fp32 before TF32: products off by 0.5 there say nothing of the tensor cores'."""
+    old = a_gpu("Old", architecture="Hopper", peaks={"fp32": 1e13})
+    numbers = {"error_on_Hopper": 0.0, "error_on_Ada": 0.0}
+    errors = {"gemm_16": 0.5, "gemm_fp32": 0.5}
+    calibration = a_calibration(**numbers, kernel_errors=errors)
+    measured = predicted_s(old, calibration) * 2
+    alike, unlike = (
+        corrected(a_seen(measured, gpu=old, holder="gpu"), gpu=gpu, calibration=calibration)
+        for gpu in (a_gpu("Older", architecture="Ada", peaks={"fp32": 5e12}), OTHER)
+    )
+    # 0.3^2 of every step, 0.5^2 of the products, 0.875 of it shared by those that run them
+    assert alike.device_factor == pytest.approx(2 ** ((0.09 + 0.875 * 0.25) / 0.35))
+    assert unlike.device_factor == pytest.approx(2 ** (0.09 / 0.35))
+
+
+def test_of_the_best_gain_a_part_is_used():
+    calibration = a_calibration(error_on_Hopper=0.3, error_on_Ada=0.4, transfer_gain=0.5)
+    correction = corrected(a_seen(0.16, holder="gpu"), calibration=calibration)
+    assert correction.device_factor == pytest.approx(2 ** (GAIN / 2))
+    # three quarters of what the best gain takes off the variance
+    assert correction.error == pytest.approx(math.sqrt(0.25 - 0.75 * SHARED**2 / 0.19))
 
 
 # All errors are the step's (0.3) and of repeats (0.1), none a GPU's own.
 _SIGMA = math.hypot(0.3, 0.1)
 
 
-@pytest.mark.parametrize(("sigmas", "share"), [(-8.0, 0.0), (2.9, 0.0), (4.5, 0.5), (7.0, 1.0)])
-def test_what_no_error_explains_may_be_the_measured_gpus_alone(sigmas, share):
+@pytest.mark.parametrize(("sigmas", "beyond"), [(-8, -5), (-2.9, 0), (2.9, 0), (4.5, 1.5), (7, 4)])
+def test_what_no_error_explains_may_be_the_measured_gpus_alone(sigmas, beyond):
     """A library that chose badly there, or work that every GPU has: the range has both."""
     calibration = a_calibration(error_on_Hopper=0.0, error_on_Ada=0.0)
-    log = sigmas * _SIGMA
-    correction = corrected(a_seen(0.08 * math.exp(log), holder="gpu"), calibration=calibration)
-    assert math.log(correction.device_factor) == pytest.approx(log * (1 - share / 2))
+    measured = a_seen(0.08 * math.exp(sigmas * _SIGMA), holder="gpu")
+    correction = corrected(measured, calibration=calibration)
+    explained, more = 0.9 * (sigmas - beyond) * _SIGMA, beyond * _SIGMA
+    assert math.log(correction.device_factor) == pytest.approx(explained + more / 2)
     # from the lower end of none to the upper end of all of it
     low, high = (math.log(end) for end in ends(Estimate.log_normal(1.0, correction.error)))
-    plain_low, plain_high = (math.log(end) for end in ends(Estimate.log_normal(1.0, 0.1)))
-    assert math.log(correction.device_factor) + low == pytest.approx(log * (1 - share) + plain_low)
-    assert math.log(correction.device_factor) + high == pytest.approx(log + plain_high)
-    assert bool(correction.notes) == (share > 0)
+    known = Estimate.log_normal(1.0, math.sqrt(0.09 - 0.9 * 0.09))
+    plain_low, plain_high = (math.log(end) for end in ends(known))
+    assert low - plain_low == pytest.approx(-abs(more) / 2)
+    assert high - plain_high == pytest.approx(abs(more) / 2)
+    assert bool(correction.notes) == (beyond != 0)
+
+
+def test_what_all_measured_gpus_have_beyond_every_error_is_the_steps():
+    calibration = a_calibration(error_on_Hopper=0.0, error_on_Ada=0.0)
+    step_s = 0.08 * math.exp(5 * _SIGMA)
+    both = [a_seen(step_s, gpu=gpu, holder="gpu") for gpu in (CARD, a_gpu("Second"))]
+    # each 0.1 and 0.09 shared: 0.09 / 0.19 of each one's 3 standard errors, and all of the 2 beyond
+    expected = 2 * 0.09 / 0.19 * 3 * _SIGMA + 2 * _SIGMA
+    correction = corrected(*both, calibration=calibration)
+    assert math.log(correction.device_factor) == pytest.approx(expected)
+    assert not correction.notes
 
 
 def test_a_step_that_did_not_wait_for_its_host_says_nothing_of_a_host_whose_speed_is_given():

@@ -86,6 +86,66 @@ def test_heads_may_stand_before_or_after_the_positions():
     assert kernels["heads second"] == kernels["heads third"]
 
 
+def test_what_holds_memory_back_on_the_reference_does_less_on_lighter_gpus():
+    # half of 1 - 0.8 of what plain copies reach is left: 0.93 - (0.93 - 0.8) / 2 = 0.865
+    light = a_calibration(reference_bytes=40, lightness_memory=0.5)
+    assert one_op_s(a_copy(), light) == pytest.approx(8e9 / (1000e9 * 0.865))
+
+
+def plain_s(k, *, family, architecture, calibration=None):
+    """An fp32 product of one tile on a GPU that does 10 TFLOP/s of it."""
+    calibration = calibration or a_calibration(
+        products={"gemm_fp32": product_numbers(), "direct_backward_fp32": product_numbers()}
+    )
+    machine = roofline_of(a_gpu(architecture=architecture), calibration)
+    product = a_product(128, 128, k, precision="fp32", family=family)
+    return kernel_time_s(product, machine, calibration)
+
+
+def test_before_volta_plain_products_are_not_split_but_those_of_convolutions_are():
+    long = 64_000
+    on_volta = plain_s(long, family="gemm", architecture="Volta")  # in up to 32 parts
+    assert plain_s(long, family="gemm", architecture="Pascal") > 4 * on_volta
+    parts = plain_s(long, family="direct_backward", architecture="Pascal")
+    in_parts = plain_s(long, family="direct_backward", architecture="Volta")
+    assert parts == pytest.approx(in_parts, rel=0.01)  # memory, not splitting, tells them apart
+
+
+def test_before_volta_convolutions_reach_a_share_of_the_peak():
+    numbers = {"direct_backward_fp32": product_numbers(share=0.2)}
+    old = a_calibration(products=numbers, share_direct_before_volta=0.8)
+    assert plain_s(
+        64_000, family="direct_backward", architecture="Pascal", calibration=old
+    ) == pytest.approx(
+        plain_s(
+            64_000,
+            family="direct_backward",
+            architecture="Pascal",
+            calibration=a_calibration(
+                products={"direct_backward_fp32": product_numbers(share=0.8)}
+            ),
+        )
+    )
+
+
+def test_a_transform_spares_arithmetic_where_multiprocessors_do_little_in_a_cycle():
+    # twice as light as the reference, whose share is all: 2 of the peak, of which 2.25 are spared
+    light = a_calibration(
+        reference_fp32=200,
+        lightness_direct=1,
+        products={
+            "direct_backward_transformed_fp32": product_numbers(share=1.0),
+            "direct_backward_fp32": product_numbers(share=1.0),
+        },
+    )
+    machine = roofline_of(a_gpu(architecture="Volta"), light)
+    spared, plain = (
+        kernel_time_s(a_product(precision="fp32", family=family), machine, light)
+        for family in ("direct_backward_transformed", "direct_backward")
+    )
+    assert plain / spared == pytest.approx(2.0)
+
+
 def test_a_product_and_a_pass_take_their_time():
     assert one_op_s(a_matmul()) == pytest.approx(WAVE_S)
     assert one_op_s(a_copy()) == pytest.approx(0.01)

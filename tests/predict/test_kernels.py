@@ -146,14 +146,35 @@ def test_a_recurrent_layer_takes_inputs_at_once_and_states_in_turn():
         shapes=((10, 4, 32), (2, 4, 32), (2, 4, 32)),
         flops=1_310_720,
     )
-    inputs, states = kernels_of(op, tensor_cores=True)
+    inputs, states, cells = kernels_of(op, tensor_cores=True)
     assert (inputs.family, inputs.batch) == ("gemm", 2)
     assert (inputs.m, inputs.n, inputs.k) == (40, 128, 32)
     assert (states.family, states.repeats) == ("recurrent", 20)
     assert (states.m, states.n, states.k) == (4, 128, 32)
-    # the weights 32 x 128 and the gates 4 x 128, in fp16
-    assert states.moved_bytes == 2 * (4096 + 512)
+    # the weights 32 x 128, the states 4 x 32 and the gates 4 x 128, in fp16
+    assert states.moved_bytes == 2 * (4096 + 128 + 512)
     assert inputs.flops + states.flops == op.flops
+    # of 80 positions: both products of 128 gates read, the gates kept; three states of 32
+    assert cells.moved_bytes == 2 * 80 * (3 * 128 + 3 * 32)
+    assert cells.launches == 20
+
+
+def test_a_recurrent_layer_goes_back_in_turn_and_multiplies_weights_at_once():
+    op = an_op(
+        "rnn",
+        name="aten._cudnn_rnn_backward",
+        shapes=((10, 4, 32), (2, 4, 32), (2, 4, 32)),
+        flops=2_621_440,
+    )
+    of_inputs, of_weights, of_states, states, cells = kernels_of(op, tensor_cores=True)
+    assert (of_inputs.m, of_inputs.n, of_inputs.k) == (40, 32, 128)
+    assert of_weights == of_states  # as many inputs as states
+    assert (of_weights.m, of_weights.n, of_weights.k) == (128, 32, 40)
+    assert (states.family, states.repeats) == ("recurrent_backward", 20)
+    assert (states.m, states.n, states.k) == (4, 32, 128)
+    products = (of_inputs, of_weights, of_states, states)
+    assert sum(product.flops for product in products) == op.flops
+    assert cells.launches == 20
 
 
 # --- passes ---

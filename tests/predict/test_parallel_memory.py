@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.builders import a_transformer
 
@@ -66,3 +68,16 @@ def test_gradients_stay_between_passes():
             bytes_spared_per_gpu(profile, 4, strategy, site, passes=passes) for passes in (1, 2)
         )
         assert once - several == pytest.approx(accumulated)
+
+
+@pytest.mark.parametrize("sharding", ["none", "zero1", "zero2", "zero3"])
+def test_passes_within_a_traced_step_add_their_gradients_up(sharding):
+    once = a_transformer()
+    twice = replace(once, structure=replace(once.structure, gradient_bytes=2 * 0.8e9))
+    strategy, site = Strategy(data=8, sharding=sharding), Site(gpus=8)
+    for passes in (1, 2):
+        spared = [
+            bytes_spared_per_gpu(profile, 4, strategy, site, passes=passes)
+            for profile in (once, twice)
+        ]
+        assert spared[0] == spared[1]

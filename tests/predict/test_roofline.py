@@ -149,6 +149,23 @@ def test_memory_delivers_a_share_by_its_kind(architecture, memory, share):
     assert machine.bytes_per_s == share * 1000e9
 
 
+def test_memory_is_reached_more_easily_where_a_multiprocessor_is_brought_less():
+    calibration = a_calibration(reference_bytes=40, lightness_memory=0.5)
+    # 1000e9 B / (100 x 1e9) = 10 a cycle, a quarter of the reference's
+    assert a_machine(calibration=calibration).memory_lightness == 0.5
+    # more than the reference's is no harder than there: nothing was measured beyond it
+    assert a_machine(calibration=calibration, sm_count=10).memory_lightness == 1
+
+
+def test_matrix_units_of_amd_take_plain_fp32():
+    calibration = a_calibration(matrix_fp32_CDNA1=2)
+    peaks = {
+        name: a_machine(calibration=calibration, architecture=name).peak_flops_per_s["fp32"]
+        for name in ("CDNA1", "CDNA3")
+    }
+    assert peaks["CDNA1"] == 2 * peaks["CDNA3"]
+
+
 def test_libraries_of_old_gpus_split_nothing_and_of_new_ones_have_more_tiles():
     by_architecture = {
         name: a_machine(architecture=name) for name in ("Pascal", "Volta", "Ampere", "Hopper")

@@ -226,20 +226,21 @@ def test_another_gpu_is_corrected_by_as_much_and_its_range_is_narrower():
     step = predicted(gpu=fast, conditions=conditions, calibration=calibration)
     # on each GPU 0.3^2 + 1.2^2 = 1.53, between two half of 1.2: shared is (2 x 1.53 - 0.36) / 2
     gain = 1.35 / (1.53 + 0.1**2)
-    # but no error is the measured GPU's own: 40 ms, times 0.2 / 0.08
-    assert gain < 1
-    assert bounds(step.step_time_s) == around(0.1, math.hypot(0.1, 0.6))
+    # 40 ms, and so much of 0.2 / 0.08
+    assert bounds(step.step_time_s) == around(0.04 * 2.5**gain, math.sqrt(1.53 - 1.35 * gain))
     assert width(step) < width(predicted(gpu=fast, calibration=calibration))
 
 
-def test_half_of_what_is_not_known_of_the_less_known_gpu_is_left_between_two():
+def test_what_two_gpus_share_is_known_from_one():
     gpu = a_gpu()
     calibration = a_calibration(error_of_repeats=0.0, error_on_Hopper=0.3, error_on_Ada=0.4)
     conditions = corrected(0.08, gpu=gpu)
     other = a_gpu("Other", architecture="Ada")
     step = predicted(gpu=other, conditions=conditions, calibration=calibration)
-    # 0.5 x the larger of 0.3 and 0.4
-    assert bounds(step.step_time_s) == around(0.08, 0.2)
+    # 0.3^2 of every step and 0.875 of the smaller GPU's 0.3^2 are shared; the measured one has
+    # 0.3^2 + 0.3^2, this one 0.3^2 + 0.4^2
+    shared = 0.09 + 0.875 * 0.09
+    assert bounds(step.step_time_s) == around(0.08, math.sqrt(0.25 - shared**2 / 0.18))
 
 
 def test_a_step_that_waited_for_the_host_corrects_only_the_host():

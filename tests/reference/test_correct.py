@@ -104,6 +104,7 @@ def width(pairs):
 def scores():
     """Predictions alone, carried from the H200, and from other published GPUs, one at a time."""
     alone, transferred, between, between_alone = [], [], [], []
+    by_architectures = {}
     for gpu, name, size, step_s, software in published():
         time = predicted(gpu, name, size, ())
         alone.append((time, step_s))
@@ -115,7 +116,10 @@ def scores():
                 )
                 between.append((predicted(gpu, name, size, (measured,)), step_s))
                 between_alone.append((time, step_s))
-    return alone, transferred, between, between_alone
+                names = f"{other.architecture} to {gpu.architecture}"
+                errors = abs(time.likely / step_s - 1), abs(between[-1][0].likely / step_s - 1)
+                by_architectures.setdefault(names, []).append(errors)
+    return alone, transferred, between, between_alone, by_architectures
 
 
 def test_there_are_enough_of_them(scores):
@@ -124,7 +128,7 @@ def test_there_are_enough_of_them(scores):
 
 
 def test_from_an_h200_they_are_closer_than_alone(scores):
-    alone, transferred, _, _ = scores
+    alone, transferred, *_ = scores
     assert error(transferred) < error(alone)
     assert width(transferred) < width(alone)
     # meant to hold eight of ten
@@ -132,8 +136,16 @@ def test_from_an_h200_they_are_closer_than_alone(scores):
 
 
 def test_between_gpus_with_the_same_software_they_are_closer_still(scores):
-    _, _, between, alone = scores
+    _, _, between, alone, _ = scores
     assert len(between) > 200
     assert error(between) < 0.8 * error(alone)
     assert width(between) < width(alone)
     assert inside(between) > 0.7
+
+
+def test_for_no_pair_of_architectures_it_is_worse_than_alone(scores):
+    enough = {names: errors for names, errors in scores[-1].items() if len(errors) >= 12}
+    assert len(enough) >= 8
+    for names, errors in enough.items():
+        alone, carried = (statistics.fmean(column) for column in zip(*errors, strict=True))
+        assert carried <= alone, names

@@ -16,7 +16,6 @@ from outlay.predict.calibration import Calibration
 from outlay.predict.memory import MemoryBudget, MemoryNeed, largest_batch, memory_need
 from outlay.predict.parallel import StepRequest, best_step, parallel_step
 from outlay.predict.parallel_memory import accumulated_gradients_bytes
-from outlay.predict.parallel_time import communication_load
 from outlay.predict.step import (
     DEFAULT_CONDITIONS,
     Conditions,
@@ -207,7 +206,7 @@ def _updated_elsewhere(
     The update there passes over parameters and as many `moments` of them as the optimizer keeps.
     """
     rate = _pcie_bytes_per_s(step.placement.gpu, calibration)
-    sent_bytes = communication_load(profile, 1).gradient_bytes + profile.memory_at(1).parameters
+    sent_bytes = profile.gradient_bytes + profile.memory_at(1).parameters
     host_s = calibration.estimate("host_optimizer_s").scaled(
         profile.trainable_parameters * (1 + moments) / 3
     )

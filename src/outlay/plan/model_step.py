@@ -128,12 +128,7 @@ def with_model_defaults(workload: Workload, profile: Profile) -> tuple[Workload,
 def trained_state_bytes(profile: Profile) -> float:
     """What is trained, at the width of its gradients, and the optimizer's state of it."""
     smallest = profile.memory[min(profile.memory)]
-    trained_bytes = (
-        profile.trainable_parameters * 4.0
-        if profile.structure is None
-        else profile.structure.gradient_bytes
-    )
-    return trained_bytes + smallest.optimizer_state
+    return profile.gradient_bytes + smallest.optimizer_state
 
 
 def _fetching_s(amount_bytes: float) -> Estimate:

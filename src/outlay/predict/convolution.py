@@ -29,6 +29,10 @@ _MANY = 32
 """Samples and channels from which torch leaves a depthwise convolution to cuDNN."""
 _LARGE_TAPS = 25
 """Taps (5x5), up to which cuDNN has a depthwise kernel of its own."""
+TRANSFORMED = "direct_backward_transformed"
+"""The family of what goes through a transform: measured backward, where the reference GPU does."""
+SAVED_BY_TRANSFORM = 4.0
+"""Multiplications that Winograd's F(2x2, 3x3) needs fewer (Lavin and Gray 2015)."""
 _TRANSFORMED_TAPS = 9
 """Taps (3x3) of the kernels that Winograd or Fourier transforms are used for."""
 
@@ -82,14 +86,22 @@ def geometry(x: Shape, weight: Shape, y: Shape) -> Geometry:
     )
 
 
-def convolution_kernels(op: Op, *, tensor_cores: bool) -> tuple[Kernel, ...]:
-    """The kernels of a convolution, forward or backward, on a GPU with or without tensor cores."""
+def convolution_kernels(
+    op: Op, *, tensor_cores: bool, transforms: bool = False
+) -> tuple[Kernel, ...]:
+    """The kernels of a convolution, forward or backward, on a GPU with or without tensor cores.
+
+    `transforms` says whether forward goes through a transform, too, as on GPUs before Ampere.
+    """
     if "backward" in op.name:
         return _backward(op, tensor_cores=tensor_cores)
     x, weight, y = op.shapes[0], op.shapes[1], op.shapes[-1]
     shape = geometry(x, weight, y)
     direction = "input" if shape.transposed else "forward"
-    kernels = _one_direction(op, shape, direction, tensor_cores=tensor_cores)
+    if transforms and not tensor_cores and not shape.depthwise:
+        kernels: list[Kernel] = [_direct(op, shape, direction, transforms=True)]
+    else:
+        kernels = _one_direction(op, shape, direction, tensor_cores=tensor_cores)
     if len(op.shapes) > 3:
         kernels.append(_bias(op, shape, "unlike"))
     return tuple(kernels)
@@ -129,7 +141,7 @@ def _one_direction(op: Op, shape: Geometry, direction: str, *, tensor_cores: boo
     if shape.depthwise:
         return [_depthwise(op, shape, direction)]
     if not tensor_cores:
-        return [_direct(op, shape, direction)]
+        return [_direct(op, shape, direction, transforms="backward" in op.name)]
     kernels: list[Kernel] = []
     if op.layout == "mixed":
         kernels.append(_copied(op, shape, direction))
@@ -245,15 +257,14 @@ def _implicit(op: Op, shape: Geometry, direction: str) -> Product:
     )
 
 
-def _direct(op: Op, shape: Geometry, direction: str) -> Product:
-    """Without tensor cores: the images as they are; backward of 3x3 by a transform that saves."""
+def _direct(op: Op, shape: Geometry, direction: str, *, transforms: bool) -> Product:
+    """Without tensor cores: the images as they are, or 3x3 kernels by a transform that saves."""
     wide, narrow = shape.wide / shape.groups, shape.narrow / shape.groups
     m, n, k = _product_sizes(shape, direction, wide, narrow)
     transformed = shape.taps == _TRANSFORMED_TAPS and not shape.strided and min(wide, narrow) >= 32
-    backward = "backward" in op.name
-    family = "direct_backward" if backward else "direct"
+    family = "direct_backward" if "backward" in op.name else "direct"
     return Product(
-        family=f"{family}_transformed" if backward and transformed else family,
+        family=TRANSFORMED if transforms and transformed else family,
         batch=shape.groups,
         m=m,
         n=n,

@@ -7,17 +7,18 @@ the device. Out: its `Correction`, with notes. On the way there:
     PooledRatio         all of one GPU: their weighted mean at the batch that is predicted
     TransferredRatio    all GPUs: the best linear unbiased estimate for the predicted one (kriging)
 
-On another GPU a measured ratio holds as far as ratios between GPUs are known, and counts as much as
-that is better than the prediction alone: an RTX 3090 says little of an H100, which is known better
-than it. What several measurements share does not average out.
+On another GPU a measured ratio holds as far as both predictions are wrong together: in the step, in
+kernels that run on both, and in what all GPUs share. An RTX 3090 says little of an H100, which is
+known better than it, and plain fp32 on a V100 little of TF32. What several measurements share does
+not average out.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -56,8 +57,7 @@ _WORTH_NAMING = 0.1
 """Of the largest weight: measurements with less are not named as a source."""
 _WORTH_SAYING = math.log(1.1)
 _EXPLAINED = 3.0
-"""Standard errors: what is slower by more has a reason that the model does not know; at twice that
-nothing is left of the other explanation."""
+"""Standard errors: what is off by more has a reason that the model does not know."""
 _LEAST = 1e-9
 
 
@@ -224,6 +224,8 @@ class Ratios:
     host_known: bool
     input_samples_per_s: float | None
     """What its input delivered to each GPU, where that held it back."""
+    kernel_errors: Mapping[str, float] = field(default_factory=dict)
+    """Of the prediction on the measured GPU, by family of kernels."""
 
 
 def ratios_of(
@@ -245,8 +247,9 @@ def _ratios_of(
     calibration: ById[Calibration],
     host: Host,
 ) -> Ratios:
+    predicted = measured_device_time(profile.value, step, calibration.value)
     device_s = (
-        measured_device_time(profile.value, step, calibration.value).total_s
+        predicted.total_s
         * learned.value.gpu_factor(step.gpu)
         / power_limit_speed(step.gpu, step.power_limit_w, calibration.value)
     )
@@ -268,6 +271,7 @@ def _ratios_of(
         host=step.step_s / host_s if by_host else min(step.step_s / host_s, 1.0),
         host_known=by_host,
         input_samples_per_s=step.batch_size / step.step_s if holder == "input" else None,
+        kernel_errors=predicted.kernel_errors,
     )
 
 
@@ -303,6 +307,8 @@ class PooledRatio:
     gap_s: float
     error: float
     """What `ratio` may be off by, relative: each one's own error, or their scatter."""
+    kernel_errors: Mapping[str, float]
+    """Of the prediction that counts most, by family of kernels."""
 
     @property
     def gpu(self) -> Gpu:
@@ -344,6 +350,7 @@ def _pooled(
         busy_s=weighted_mean(weights, [ratio.busy_s for ratio in ratios]),
         gap_s=weighted_mean(weights, [ratio.gap_s for ratio in ratios]),
         error=math.sqrt(max(weighted_mean(weights, variances), weighted_mean(weights, squares))),
+        kernel_errors=ratios[weights.index(max(weights))].kernel_errors,
     )
 
 
@@ -395,12 +402,19 @@ def weighted_mean(weights: Sequence[float], values: Sequence[float]) -> float:
 # The transfer: what ratios on some GPUs say of another (simple kriging)
 #
 # How far predictions of one step are off on different GPUs is partly the step's own and the same
-# everywhere, partly each GPU's. With the logarithms y of the ratios on the measured GPUs, C their
-# covariances, c those with the predicted GPU and σ² its variance, the best linear unbiased
-# estimate (errors have mean 0) and its variance are
+# everywhere, partly its kernels', partly each GPU's. With the logarithms y of the ratios on the
+# measured GPUs, C their covariances, c those with the predicted GPU and σ² its variance, the best
+# linear unbiased estimate (errors have mean 0) and its variance are
 #
 #     y₀ = Σ λ y      λ = C⁻¹ c, none below 0, their sum at most 1
 #     s² = σ² − 2 λ·c + λᵀ C λ
+#
+# Two errors go together in three parts (e: error of a family of kernels, h: of the hardware):
+#
+#     covariance = step² + (1 − between²/2) Σ e e' + correlation · min(h, h')²
+#
+# The error of a family that runs on one of them alone is not shared, and of a GPU that is known
+# badly only as much as the other one is off by: what it has beyond that is its own.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,7 +427,7 @@ class TransferredRatio:
     error: float
     """What is left of the prediction's."""
     unexplained: float = 0.0
-    """How much of what was slower no error of the predictions explains."""
+    """How much of what was measured no error of the predictions explains, as an amount."""
     disagreement: float = 0.0
     """Standard deviation of the GPUs' own parts, beyond what their errors let expect."""
 
@@ -422,80 +436,92 @@ class TransferredRatio:
 class ErrorCovariance:
     """Variances and covariances of the errors of one step on different GPUs, in logarithms.
 
-    Variances are those of a prediction alone. Two GPUs share a part of the kernels' errors and of
-    their own: the ratio of two equally known ones is off by a share r of either error (calibration
-    rows `kernel_error_between_gpus`, `gpu_error_between_gpus`), a correlation of 1 - r² / 2. Of the
-    error of a measured GPU only that of the hardware counts (`error_of_hardware_...`, where a row
-    says so): the software it was measured with is the user's own.
+    Variances are those of a prediction alone. Of the error of a measured GPU only that of the
+    hardware counts (`error_of_hardware_...`, where a row says so): the software it was measured
+    with is the user's own.
     """
 
     device: DeviceTime
+    """What is predicted, on its own GPU."""
     learned: LearnedCalibration
     calibration: Calibration
 
     def transferred(self, pooled: Sequence[PooledRatio], target: Gpu) -> TransferredRatio:
         """The best linear unbiased estimate of a GPU's ratio; its own, where that was measured.
 
-        What is put down to the measured GPUs alone is at most their own error: a step that is off
-        by more is another than was traced, everywhere. But one that is much slower may also have
-        met a library that chose badly on that GPU alone: of what no error explains half is taken,
-        and the range goes from none to all of it; of several measured GPUs only what they do not
-        all have. Where they differ by more than their errors, another one may as well.
+        A ratio further off than its errors let expect is another step than was traced, everywhere,
+        or a library that chose badly (or other kernels) on that GPU alone: of what no error
+        explains half is taken, and the range goes from none to all of it. What all of several
+        measured GPUs have of it is taken as it is. Where they differ by more than their errors,
+        another one may as well.
         """
         if pooled[0].gpu.name == target.name:
             log_ratio, error = math.log(pooled[0].ratio), pooled[0].error
             return TransferredRatio(shares=np.ones(1), log_ratio=log_ratio, error=error)
-        gpus = [pool.gpu for pool in pooled]
         logs: Array = np.log([pool.ratio for pool in pooled])
-        joint = np.array([[self._covariance(gpu, other) for other in gpus] for gpu in gpus])
+        joint = np.array([[self._covariance(pool, other) for other in pooled] for pool in pooled])
         joint += np.diag(np.square([pool.error for pool in pooled]))
-        shared = np.array([self._covariance(gpu, target) for gpu in gpus])
-        weights = kriging_weights(joint, shared)
+        shared = np.array([self._shared(pool, target) for pool in pooled])
+        weights = kriging_weights(joint, shared) * self.calibration.number("transfer_gain")
         shares = weights / weights.sum()
-        mean = float(shares @ logs)
-        of_gpus = mean - float(weights @ logs)
-        most = float(shares @ np.array([self._hardware_error(gpu) for gpu in gpus]))
-        if abs(of_gpus) > most:
-            of_gpus = math.copysign(most, of_gpus)
-            weights = shares * (1 - of_gpus / mean)
-        scatter = float(shares @ np.square(logs - mean))
+        scatter = float(shares @ np.square(logs - shares @ logs))
         expected = float(shares @ np.diag(joint) - shares @ joint @ shares)
         excess = max(scatter - expected, 0.0)
         variance = self._variance(target) - 2 * weights @ shared + weights @ joint @ weights
-        error = math.sqrt(max(float(variance), _LEAST) + excess)
-        log_ratio = mean - of_gpus
-        explained = _EXPLAINED * float(shares @ np.sqrt(np.diag(joint)))
-        unexplained = log_ratio * min(max(mean / explained - 1, 0.0), 1.0)
-        if len(logs) > 1:
-            unexplained = min(unexplained, float(np.ptp(logs)))
+        most = _EXPLAINED * np.sqrt(np.diag(joint))
+        explained: Array = np.clip(logs, -most, most)
+        beyond = logs - explained
+        common = _common(beyond)
+        unexplained = float(shares @ beyond) - common
         return TransferredRatio(
             shares=shares,
-            log_ratio=log_ratio - unexplained / 2,
-            error=error + unexplained / 2 / PERCENTILE_90,
-            unexplained=unexplained,
+            log_ratio=float(weights @ explained) + common + unexplained / 2,
+            error=math.sqrt(max(float(variance), _LEAST) + excess)
+            + abs(unexplained) / 2 / PERCENTILE_90,
+            unexplained=abs(unexplained),
             disagreement=math.sqrt(excess),
         )
 
-    def _covariance(self, gpu: Gpu, other: Gpu) -> float:
-        if gpu.name == other.name:
-            return step_error(self.device, self.calibration) ** 2 + self._hardware_error(gpu) ** 2
-        number = self.calibration.number
-        of_kernels = 1 - number("kernel_error_between_gpus") ** 2 / 2
-        of_gpus = 1 - number("gpu_error_between_gpus") ** 2 / 2
-        of_step = number("error_base") ** 2 + of_kernels * self.device.kernel_error**2
-        return of_step + of_gpus * self._hardware_error(gpu) * self._hardware_error(other)
+    def _covariance(self, pool: PooledRatio, other: PooledRatio) -> float:
+        if pool is other:
+            of_kernels = sum(error**2 for error in pool.kernel_errors.values())
+            return self._of_step() + of_kernels + self._hardware_error(pool.gpu) ** 2
+        return self._between(pool.gpu, pool.kernel_errors, other.gpu, other.kernel_errors)
+
+    def _shared(self, pool: PooledRatio, target: Gpu) -> float:
+        return self._between(pool.gpu, pool.kernel_errors, target, self.device.kernel_errors)
+
+    def _between(
+        self, gpu: Gpu, errors: Mapping[str, float], other: Gpu, other_errors: Mapping[str, float]
+    ) -> float:
+        of_kernels = 1 - self.calibration.number("kernel_error_between_gpus") ** 2 / 2
+        kernels = sum(error * other_errors.get(name, 0.0) for name, error in errors.items())
+        of_gpus = min(self._hardware_error(gpu), self._hardware_error(other)) ** 2
+        alike = gpu.architecture == other.architecture
+        row = "gpu_error_correlation" + ("_within_architecture" if alike else "")
+        return self._of_step() + of_kernels * kernels + self.calibration.number(row) * of_gpus
+
+    def _of_step(self) -> float:
+        return self.calibration.number("error_base") ** 2
 
     def _variance(self, gpu: Gpu) -> float:
-        return step_error(self.device, self.calibration) ** 2 + self._gpu_error(gpu) ** 2
-
-    def _gpu_error(self, gpu: Gpu) -> float:
-        return gpu_error(gpu, self.learned, self.calibration)
+        of_gpu = gpu_error(gpu, self.learned, self.calibration)
+        return step_error(self.device, self.calibration) ** 2 + of_gpu**2
 
     def _hardware_error(self, gpu: Gpu) -> float:
-        error, row = self._gpu_error(gpu), f"error_of_hardware_{gpu.architecture}"
+        row = f"error_of_hardware_{gpu.architecture}"
         return min(
-            error, self.calibration.first(row, f"error_on_{gpu.architecture}", "error_on_others")
+            gpu_error(gpu, self.learned, self.calibration),
+            self.calibration.first(row, f"error_on_{gpu.architecture}", "error_on_others"),
         )
+
+
+def _common(amounts: Array) -> float:
+    """What all of several amounts have; nothing where they differ in sign, or of one alone."""
+    if len(amounts) == 1:
+        return 0.0
+    least, most = float(amounts.min()), float(amounts.max())
+    return max(least, 0.0) + min(most, 0.0)
 
 
 def kriging_weights(joint: Array, shared: Array) -> Array:
@@ -561,6 +587,7 @@ def _learned_notes(learned: LearnedCalibration, request: CorrectionRequest) -> t
 
 def _transfer_notes(pooled: Sequence[PooledRatio], estimate: TransferredRatio) -> tuple[str, ...]:
     slowest = max(pooled, key=lambda pool: pool.ratio)
+    furthest = max(pooled, key=lambda pool: abs(math.log(pool.ratio)))
     if estimate.disagreement >= _WORTH_SAYING:
         fastest = min(pooled, key=lambda pool: pool.ratio)
         note = (
@@ -572,9 +599,10 @@ def _transfer_notes(pooled: Sequence[PooledRatio], estimate: TransferredRatio) -
     if estimate.unexplained < _WORTH_SAYING:
         return ()
     note = (
-        f"The measured step took {slowest.ratio:.1f} times what is predicted on "
-        f"{slowest.gpu.name}: "
-        "work that every GPU has, or a library's bad choice there alone; the range has both."
+        f"The measured step took {furthest.ratio:.2g} times what is predicted on "
+        f"{furthest.gpu.name}: "
+        "either it does so on every GPU, or a library's choice there alone is the reason; the "
+        "range has both."
     )
     return (note,)
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from outlay.caching import ById
 from outlay.predict.calibration import Calibration
-from outlay.predict.kernels import recurrent_kernels
+from outlay.predict.kernels import recurrent_turns
 from outlay.trace.profile import Op, Trace
 
 
@@ -60,6 +60,17 @@ def host_time_s(trace: Trace, calibration: Calibration, host: Host = REFERENCE_H
     return _reference_host_s(ById(trace), ById(calibration)) / host.speed
 
 
+def elapsed_s(device_s: float, host_s: float) -> float:
+    """What a step, or several passes and their update, takes: the longer of device and host.
+
+    The host runs ahead of the device, across phases and from one step into the next, so that what
+    it issues slowly in one phase is made up for in another: only the sums count.
+
+    # Assumes: nothing in the step reads a value back from the GPU, where the host waits for it.
+    """
+    return max(device_s, host_s)
+
+
 @lru_cache(maxsize=1024)
 def _reference_host_s(trace: ById[Trace], calibration: ById[Calibration]) -> float:
     number = calibration.value.number
@@ -70,7 +81,7 @@ def _calls(op: Op) -> float:
     """Recurrent layers issue a product for each position and layer; other operators are one."""
     if op.kind != "rnn" or op.flops <= 0 or len(op.shapes) < 2:
         return 1.0
-    return float(recurrent_kernels(op)[1].repeats)
+    return float(recurrent_turns(op))
 
 
 def _call_kind(op: Op) -> str:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from outlay.caching import ById
 from outlay.predict.calibration import Calibration, ProductNumbers
-from outlay.predict.convolution import convolution_kernels
+from outlay.predict.convolution import SAVED_BY_TRANSFORM, TRANSFORMED, convolution_kernels
 from outlay.predict.kernels import (
     Kernel,
     Pass,
@@ -184,7 +184,11 @@ def _kernel_counts(
     """Every kernel of a step once, with how often it runs in each phase, by tensor types."""
     counts: dict[tuple[Kind, Kernel], dict[Phase, float]] = {}
     for op in trace.value.ops:
-        for kernel in kernels_of(op, tensor_cores=op.precision in tensor_types):
+        for kernel in kernels_of(
+            op,
+            tensor_cores=op.precision in tensor_types,
+            transforms="tf32" not in tensor_types,
+        ):
             phases = counts.setdefault((op.kind, kernel), {})
             phases[op.phase] = phases.get(op.phase, 0.0) + op.count
     return tuple((kind, kernel, tuple(phases.items())) for (kind, kernel), phases in counts.items())
@@ -210,13 +214,17 @@ def _kernel_errors(
 
 def op_time_s(op: Op, gpu: RooflineGpu, calibration: Calibration) -> float:
     """Time of one operation on one GPU."""
-    kernels = kernels_of(op, tensor_cores=op.precision in gpu.tensor_types)
+    kernels = kernels_of(
+        op,
+        tensor_cores=op.precision in gpu.tensor_types,
+        transforms="tf32" not in gpu.tensor_types,
+    )
     return sum(kernel_time_s(kernel, gpu, calibration) for kernel in kernels)
 
 
 @lru_cache(maxsize=65_536)
-def kernels_of(op: Op, *, tensor_cores: bool) -> tuple[Kernel, ...]:
-    """The kernels one operator starts; none for a view."""
+def kernels_of(op: Op, *, tensor_cores: bool, transforms: bool = False) -> tuple[Kernel, ...]:
+    """The kernels one operator starts; none for a view. `transforms`: see `convolution_kernels`."""
     if op.launches <= 0 and op.moved_bytes <= 0 and op.flops <= 0:
         return ()
     if op.efficiency is not None:
@@ -224,7 +232,7 @@ def kernels_of(op: Op, *, tensor_cores: bool) -> tuple[Kernel, ...]:
     if not op.shapes:
         return shapeless_kernels(op)
     if op.kind == "conv" and "convolution" in op.name and len(op.shapes) > 2:
-        return convolution_kernels(op, tensor_cores=tensor_cores)
+        return convolution_kernels(op, tensor_cores=tensor_cores, transforms=transforms)
     if op.kind == "gemm":
         return matmul_kernels(op)
     if op.kind == "attention":
@@ -270,7 +278,6 @@ def stated_time_s(kernel: Stated, gpu: RooflineGpu) -> float:
 
 
 _SPLITS = np.asarray([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
-_UNSPLIT = _SPLITS[:1]
 _SHORTEST_K = 64
 """A part of k is no shorter than this."""
 _PARTIAL_BYTES = 4
@@ -281,6 +288,8 @@ _SPAN_BYTES = 189e6
 """How rows that lie far apart slow a product down on GPUs before Volta, and from which span on."""
 _NARROWEST = 64
 """Tiles no wider than this are tried whatever the product's size."""
+HIGHEST_MEMORY_SHARE = 0.93
+"""Of the bandwidth: what plain copies reach on the reference GPU."""
 HIGHEST_SHARE = 0.97
 """Of the peak: what is easier to feed than the reference GPU reaches no more."""
 
@@ -323,6 +332,10 @@ class _Way:
     numbers: ProductNumbers
     lightness: float
     """How much more of the peak is reached where multiprocessors do less in a cycle."""
+    saved: float = 1.0
+    """What of its arithmetic a transform spares, at most: times so much."""
+    is_plain_product: bool = True
+    """Whether it is a product of matrices as they lie, not one of a convolution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -369,8 +382,12 @@ class _Products:
 
         numbers = [way.numbers for way in self.ways]
         flops_per_s = of_way([_reached_flops_per_s(way, gpu) for way in self.ways])
-        sustained = of_way([gpu.sustained_flops_per_s[way.arithmetic] for way in self.ways])
-        bytes_per_s = of_way([gpu.bytes_per_s * one.memory_share for one in numbers])
+        sustained = of_way(
+            [gpu.sustained_flops_per_s[way.arithmetic] * way.saved for way in self.ways]
+        )
+        bytes_per_s = gpu.bytes_per_s * of_way(
+            [reached_memory_share(one.memory_share, gpu) for one in numbers]
+        )
         memory_s = self.moved_bytes[rows, None] / bytes_per_s
         multiprocessors = gpu.multiprocessors
         tile_count = batch * np.ceil(m / tiles.m) * np.ceil(n / tiles.n)
@@ -378,16 +395,23 @@ class _Products:
         flops = 2 * tiles.m * tiles.n * (1 + narrow * tiles.operands)
         least_s = np.maximum(tile_count * k * flops / sustained, memory_s)[..., None]
         wave_s = (flops * multiprocessors / flops_per_s)[..., None]
-        splits = _UNSPLIT if gpu.is_before_volta else _SPLITS
+        splits = _SPLITS
         depth = k[..., None] / splits
-        if gpu.is_before_volta:
-            depth = depth * _span_slowdown(depth, (m + n)[..., None], tiles, multiprocessors)
         parts = tile_count[..., None] * splits
         lead = of_way([one.lead for one in numbers])[..., None]
         waves = np.ceil(parts / multiprocessors)
         time_s = np.maximum(waves * (depth + lead) * wave_s, least_s)
         partial_bytes = _PARTIAL_BYTES * (splits[1:] + 1) * (batch * m * n)[..., None]
         time_s[..., 1:] += _SPLIT_SUM_START_S + partial_bytes / bytes_per_s[..., None]
+        if gpu.is_before_volta:
+            # libraries of before Volta: no product is split, and rows that lie far apart cost
+            old = np.asarray([way.is_plain_product for way in self.ways])[way]
+            slowed = _span_slowdown(k[old][..., None], (m + n)[old][..., None], tiles, gpu)
+            time_s[old, :, :1] = np.maximum(
+                waves[old, :, :1] * (k[old][..., None] * slowed + lead[old]) * wave_s[old],
+                least_s[old],
+            )
+            time_s[old, :, 1:] = math.inf
         enough = (parts >= 4 * multiprocessors) | (k[..., None] < _SHORTEST_K * splits)
         time_s[..., 1:][enough[..., :-1]] = math.inf  # more parts would only cost
         is_wide = ((tiles.m >= 2 * m) & (tiles.m > _NARROWEST)) | (
@@ -444,24 +468,33 @@ def _way(kernel: Product, arithmetic: str, calibration: Calibration) -> _Way:
     exponent = calibration.number(f"lightness_{_lightness_row(kernel, arithmetic)}")
     if family.endswith(("_odd", "_single")):
         exponent = 1.0  # held up by loading, whatever the arithmetic could do
-    return _Way(arithmetic, numbers, exponent)
+    return _Way(
+        arithmetic,
+        numbers,
+        exponent,
+        saved=SAVED_BY_TRANSFORM if kernel.family == TRANSFORMED else 1.0,
+        is_plain_product=not kernel.family.startswith("direct"),
+    )
 
 
 def _reached_flops_per_s(way: _Way, gpu: RooflineGpu) -> float:
     """The peak times the share reached: more where a multiprocessor does less in a cycle."""
     share = way.numbers.share
     reached = share * math.pow(gpu.flops_per_cycle_ratio[way.arithmetic], -way.lightness)
-    return gpu.peak_flops_per_s[way.arithmetic] * min(reached, max(HIGHEST_SHARE, share))
+    if not way.is_plain_product:
+        reached = max(reached, gpu.transformed_share if way.saved > 1 else gpu.direct_share)
+    highest = max(HIGHEST_SHARE * way.saved, share)
+    return gpu.peak_flops_per_s[way.arithmetic] * min(reached, highest)
 
 
-def _span_slowdown(k: Array, rows: Array, tiles: _Tiles, multiprocessors: int) -> Array:
+def _span_slowdown(k: Array, rows: Array, tiles: _Tiles, gpu: RooflineGpu) -> Array:
     """How much slower where the rows in flight span more than addresses are kept at hand for.
 
     Seen on P4 and P100 in NeuSight's measurements of fp32 products.
     """
     m, n = tiles.m[:, None], tiles.n[:, None]
     resident = np.clip(2 * 128 * 128 // (m * n), 1, 8)
-    in_flight = 2 * np.sqrt(multiprocessors * resident * m * n)
+    in_flight = 2 * np.sqrt(gpu.multiprocessors * resident * m * n)
     span_bytes = 4 * k * np.sqrt(np.minimum(rows, in_flight) * rows)
     fetched = 1 / m + 1 / n
     beyond = np.maximum(0.0, 1 - _SPAN_BYTES / np.maximum(span_bytes, 1.0))
@@ -514,6 +547,16 @@ def _lightness_row(kernel: Product, arithmetic: str) -> str:
 # Every family has a row with these numbers in `data/kernel_passes.csv`.
 
 
+def reached_memory_share(share: float | Array, gpu: RooflineGpu) -> Array:
+    """What a kernel reaches of the bandwidth on a GPU, from its share on the reference GPU.
+
+    What holds it back there, beside memory, holds it back less where a multiprocessor is brought
+    fewer bytes in a cycle: then memory alone does.
+    """
+    most = np.maximum(share, HIGHEST_MEMORY_SHARE)
+    return most - (most - share) * gpu.memory_lightness
+
+
 def pass_time_s(kernel: Pass, gpu: RooflineGpu, calibration: Calibration) -> float:
     """Seconds of one pass on one GPU."""
     return float(_passes([kernel], calibration).times_s(gpu, calibration)[0])
@@ -535,7 +578,7 @@ class _Passes:
 
     def times_s(self, gpu: RooflineGpu, calibration: Calibration) -> Array:
         """Seconds of each on one GPU."""
-        bytes_per_s = gpu.bytes_per_s * self.share
+        bytes_per_s = gpu.bytes_per_s * reached_memory_share(self.share, gpu)
         in_cache = self.moved_bytes < calibration.number("cache_fill") * gpu.cache_bytes
         bytes_per_s[in_cache] *= calibration.number("cache_gain")
         memory_s = self.moved_bytes / bytes_per_s

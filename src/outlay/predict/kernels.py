@@ -169,36 +169,66 @@ def attention_kernels(op: Op) -> tuple[Kernel, ...]:
     return tuple(kernels)
 
 
-def recurrent_kernels(op: Op) -> tuple[Product, Product]:
-    """cuDNN's recurrent layers: inputs in one product, states in one for each position in turn.
+def recurrent_kernels(op: Op) -> tuple[Kernel, ...]:
+    """cuDNN's recurrent layers: all inputs in one product, then position after position.
 
-    The shapes are those of the input, then of the states: (layers and directions, batch, hidden).
+    At each position the states are multiplied, and a kernel of their own makes of both products
+    the next states. Backward goes back through the positions in the same way; the gradients of
+    inputs and weights are products over all positions again. The shapes are those of the input,
+    then of the states: (layers and directions, batch, hidden).
     """
-    x, state = (*op.shapes, (1, 1, 1), (1, 1, 1))[:2]
-    layers, batch, hidden = (*state, 1, 1, 1)[:3]
-    positions = math.prod(x[:-1])
-    steps = max(round(positions / max(batch, 1)), 1)
-    gates = op.flops / max(4 * positions * layers * hidden, 1)
-    inputs = Product(
-        family="gemm",
-        batch=layers,
-        m=positions,
-        n=gates,
-        k=hidden,
-        precision=op.precision,
-        moved_bytes=op.moved_bytes,
-    )
+    positions, layers, batch, hidden = _recurrence(op)
+    turns = recurrent_turns(op)
+    backward = "backward" in op.name
+    gates = op.flops / max(4 * (2 if backward else 1) * positions * layers * hidden, 1)
+    size = bytes_of(op.precision)
+
+    def over_all(m: float, n: float, k: float) -> Product:
+        return Product(
+            family="gemm",
+            batch=layers,
+            m=m,
+            n=n,
+            k=k,
+            precision=op.precision,
+            moved_bytes=layers * size * (m * n + n * k + m * k),
+            turned=k == positions,
+        )
+
     states = Product(
-        family="recurrent",
+        family="recurrent_backward" if backward else "recurrent",
         batch=1,
         m=batch,
-        n=gates,
-        k=hidden,
+        n=hidden if backward else gates,
+        k=gates if backward else hidden,
         precision=op.precision,
-        moved_bytes=bytes_of(op.precision) * (hidden * gates + batch * gates),
-        repeats=steps * layers,
+        moved_bytes=size * (hidden * gates + batch * (gates + hidden)),
+        repeats=turns,
     )
-    return (inputs, states)
+    tensors_read_and_written = 2 * gates + 4 * hidden if backward else 3 * gates + 3 * hidden
+    cells = Pass(
+        family="math",
+        moved_bytes=size * positions * layers * tensors_read_and_written,
+        elements=positions * layers * gates,
+        launches=turns,
+    )
+    if not backward:
+        return (over_all(positions, gates, hidden), states, cells)
+    of_weights = over_all(gates, hidden, positions)
+    return (over_all(positions, hidden, gates), of_weights, of_weights, states, cells)
+
+
+def recurrent_turns(op: Op) -> int:
+    """How often a recurrent layer's states are multiplied: once a position, layer and direction."""
+    positions, layers, batch, _ = _recurrence(op)
+    return max(round(positions / max(batch, 1)), 1) * layers
+
+
+def _recurrence(op: Op) -> tuple[int, int, int, int]:
+    """Positions of all samples, layers and directions, samples, hidden units."""
+    x, state = (*op.shapes, (1, 1, 1), (1, 1, 1))[:2]
+    layers, batch, hidden = (*state, 1, 1, 1)[:3]
+    return math.prod(x[:-1]), layers, batch, hidden
 
 
 def shapeless_kernels(op: Op) -> tuple[Kernel, ...]:

@@ -333,8 +333,6 @@ def parallel_step(
         placement.gpu, placement.gpus, placement.wiring, calibration, nodes=placement.nodes
     )
     stages = strategy.pipeline
-    device_s = micro_batches * (phases.forward_s + phases.backward_s) / stages + phases.update_s
-    host_s = micro_batches * phases.host_pass_s / stages + phases.host_update_s
     loading = min(site.gpus // min(strategy.tensor * stages, site.gpus), strategy.data)
     arrival = input_range(
         samples, placement, conditions, correction, calibration, gpus=max(loading, 1)
@@ -348,6 +346,7 @@ def parallel_step(
             case_phases, load, strategy, site, fabric, case, micro_batches, calibration
         )
     likely = times["likely"]
+    device_s, host_s = likely.device_s, likely.host_s
     stated_host = stated_host_range(host_error.scaled(host_s), conditions.host, correction)
     return StepPrediction(
         placement=placement,

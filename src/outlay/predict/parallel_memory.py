@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 
+from outlay.caching import ById
 from outlay.predict.parallel_time import (
     CommunicationLoad,
     Site,
@@ -40,7 +42,7 @@ def bytes_spared_per_gpu(
     state is spread. Where several passes come before an update, gradients stay between them.
     """
     alone = profile.memory_at(batch_size)
-    load = communication_load(profile, batch_size)
+    load = _memory_load(profile, batch_size)
     highest = max(
         _bytes_at(moment, load, strategy, site)
         for moment in _moments(profile, alone, batch_size, strategy)
@@ -56,6 +58,17 @@ def bytes_spared_per_gpu(
     return alone.peak_bytes - highest - accumulated
 
 
+def _memory_load(profile: Profile, batch_size: int) -> CommunicationLoad:
+    """What a step sends, with one gradient of each parameter: so many there are at once."""
+    return _cached_memory_load(ById(profile), batch_size)
+
+
+@lru_cache(maxsize=4096)
+def _cached_memory_load(profile: ById[Profile], batch_size: int) -> CommunicationLoad:
+    load = communication_load(profile.value, batch_size)
+    return replace(load, gradient_bytes=profile.value.gradient_bytes)
+
+
 # Gradients that stay between passes
 
 
@@ -65,7 +78,7 @@ def accumulated_gradients_bytes(profile: Profile, batch_size: int) -> float:
     The highest of several moments counts: the peak as it was, and those that are the peak at
     other batch sizes and have fewer gradients, each followed along its line.
     """
-    gradients = communication_load(profile, batch_size).gradient_bytes
+    gradients = profile.gradient_bytes
     peak = profile.memory_at(batch_size)
     highest = peak.peak_bytes + max(gradients - peak.gradients, 0.0)
     for low, high in pairwise(sorted(profile.memory)):
@@ -124,7 +137,7 @@ def _moments(
     profile: Profile, peak: Memory, batch_size: int, strategy: Strategy
 ) -> Iterator[_Moment]:
     """The traced peak and the loss; of a fully sharded step also backward at each block."""
-    load = communication_load(profile, batch_size)
+    load = _memory_load(profile, batch_size)
     loss = _at_the_loss(profile, peak, batch_size)
     parts = strategy.tensor * strategy.pipeline
     if strategy.sharding != "zero3" or strategy.data == 1:

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from outlay.caching import ById
 from outlay.predict.calibration import Calibration
-from outlay.predict.host_time import Host, host_time_s
+from outlay.predict.host_time import Host, elapsed_s, host_time_s
 from outlay.predict.kernel_time import device_time
 from outlay.predict.network import (
     Case,
@@ -51,7 +51,12 @@ class Site:
 class ParallelStepTime:
     """Seconds of one update on every GPU: computing, and what communication adds to it."""
 
+    device_s: float
+    """What the device of the fullest stage computes."""
+    host_s: float
+    """What its host takes to issue that."""
     compute_s: float
+    """What both take together."""
     exchange_s: float
     """What sums of gradients, gathering and handing on add that nothing hides."""
     waiting_s: float
@@ -73,34 +78,49 @@ def parallel_step_time(
     micro_batches: int,
     calibration: Calibration,
 ) -> ParallelStepTime:
-    """The time of one update in one case; `phases` are of one GPU's part of a micro-batch."""
+    """The time of one update in one case; `phases` are of one GPU's part of a micro-batch.
+
+    What idles and what sends keeps the device alone busy: the host goes on issuing, so that a step
+    which waits for its host hides them.
+    """
     links, efficiency = fabric.case(case), _efficiency(fabric.likely.gpu_link, case, calibration)
     stage_share = _stage_share(load.blocks, strategy.pipeline)
-    host_s = phases.host_pass_s + _sharding_host_s(load, strategy, calibration)
-    device_s = (phases.forward_s + phases.backward_s) * efficiency.compute_factor(strategy)
-    pass_s = max(device_s, host_s) * stage_share
-    forward_s = pass_s * phases.forward_s / max(phases.forward_s + phases.backward_s, 1e-12)
-    stage = _StageTime(forward_s=forward_s, backward_s=pass_s - forward_s)
+    pass_factor = efficiency.compute_factor(strategy) * stage_share
+    stage = _StageTime(
+        forward_s=phases.forward_s * pass_factor, backward_s=phases.backward_s * pass_factor
+    )
+    host_pass_s = (phases.host_pass_s + _sharding_host_s(load, strategy, calibration)) * stage_share
+    host_s = micro_batches * host_pass_s + phases.host_update_s / strategy.pipeline
+    device_s = micro_batches * stage.pass_s + _device_update_s(phases, strategy, site)
     tensor_s = _tensor_exchange_s(load, strategy, links) * stage_share
-    bubble_s = (strategy.pipeline - 1) * (pass_s + tensor_s)
+    bubble_s = (strategy.pipeline - 1) * (stage.pass_s + tensor_s)
     passes = micro_batches + strategy.pipeline - 1
     sending_s = _pipeline_send_s(load, strategy, site, links) * passes
     data_s = _data_exchange_s(stage, load, strategy, site, links, micro_batches, efficiency.overlap)
-    compute_s = micro_batches * pass_s + _update_s(phases, strategy, site)
+    exchange_s = data_s + micro_batches * tensor_s + sending_s
+    compute_s = elapsed_s(device_s, host_s)
+    with_bubble_s = elapsed_s(device_s + bubble_s, host_s)
     straggling = efficiency.straggling * math.log2(site.total)
     return ParallelStepTime(
+        device_s=device_s,
+        host_s=host_s,
         compute_s=compute_s,
-        exchange_s=data_s + micro_batches * tensor_s + sending_s,
-        waiting_s=bubble_s + straggling * compute_s,
+        exchange_s=elapsed_s(device_s + bubble_s + exchange_s, host_s) - with_bubble_s,
+        waiting_s=with_bubble_s - compute_s + straggling * compute_s,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StageTime:
-    """One pass of the fullest stage."""
+    """One pass of the fullest stage, on the device."""
 
     forward_s: float
     backward_s: float
+
+    @property
+    def pass_s(self) -> float:
+        """Both."""
+        return self.forward_s + self.backward_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,12 +167,9 @@ def _stage_share(blocks: int, stages: int) -> float:
     return 1.0 if stages == 1 else math.ceil(max(blocks, 1) / stages) / max(blocks, 1)
 
 
-def _update_s(phases: PhaseTimes, strategy: Strategy, site: Site) -> float:
-    """The optimizer's time; each GPU updates what it holds of the state."""
-    device_s = phases.update_s / strategy.pipeline
-    if strategy.sharding != "none":
-        device_s /= shard_count(strategy, site)
-    return max(device_s, phases.host_update_s / strategy.pipeline)
+def _device_update_s(phases: PhaseTimes, strategy: Strategy, site: Site) -> float:
+    """The optimizer's time on a device; each GPU updates what it holds of the state."""
+    return phases.update_s / strategy.pipeline / shard_count(strategy, site)
 
 
 def _tensor_exchange_s(load: CommunicationLoad, strategy: Strategy, links: Links) -> float:

@@ -55,6 +55,13 @@ class RooflineGpu:
     flops_per_cycle_ratio: Mapping[str, float]
     """FLOPs of one multiprocessor in a cycle, over the reference GPU's: where they are few, it is
     easily kept busy."""
+    memory_lightness: float = 1.0
+    """What is left of the obstacles to reaching the bandwidth, where a multiprocessor is brought
+    fewer bytes in a cycle than on the reference GPU."""
+    direct_share: float = 0.0
+    """What convolutions without tensor cores reach of the peak at least, on GPUs before Volta."""
+    transformed_share: float = 0.0
+    """The same of those that go through a transform, which spares arithmetic: before Ampere."""
     is_before_volta: bool = False
     """Whether it is of the years before Volta, whose libraries split no products."""
     has_few_batched_tiles: bool = False
@@ -89,6 +96,7 @@ def roofline_of(gpu: Gpu, calibration: Calibration) -> RooflineGpu:
 def _roofline_of(of_gpu: ById[Gpu], of_calibration: ById[Calibration]) -> RooflineGpu:
     gpu, calibration = of_gpu.value, of_calibration.value
     peaks = _peaks(gpu)
+    peaks["fp32"] *= _matrix_over_vector_fp32(gpu, calibration)
     clock_ratio = _clock_over_boost(gpu, calibration)
     return RooflineGpu(
         name=gpu.name,
@@ -105,6 +113,13 @@ def _roofline_of(of_gpu: ById[Gpu], of_calibration: ById[Calibration]) -> Roofli
             kind: peak / (gpu.sm_count * gpu.boost_hz) / calibration.number(f"reference_{kind}")
             for kind, peak in peaks.items()
         },
+        memory_lightness=_memory_lightness(gpu, calibration),
+        direct_share=_share_if(
+            gpu.architecture in _BEFORE_VOLTA, "share_direct_before_volta", calibration
+        ),
+        transformed_share=_share_if(
+            "bf16" not in peaks, "share_transformed_before_ampere", calibration
+        ),
         is_before_volta=gpu.architecture in _BEFORE_VOLTA,
         has_few_batched_tiles=gpu.architecture in _FEW_BATCHED_TILES,
     )
@@ -118,6 +133,12 @@ def _peaks(gpu: Gpu) -> dict[str, float]:
     tensor = gpu.architecture in _WITH_TENSOR_CORES and not gpu.name.startswith("GTX")
     kinds = ("fp64", "fp32", *(_TENSOR if tensor else ()))
     return {kind: gpu.peak_flops_per_s[kind] for kind in kinds if kind in gpu.peak_flops_per_s}
+
+
+def _matrix_over_vector_fp32(gpu: Gpu, calibration: Calibration) -> float:
+    """What matrix units do in plain fp32, over the vector units of the datasheet's peak."""
+    name = f"matrix_fp32_{gpu.architecture}"
+    return calibration.number(name) if name in calibration.values else 1.0
 
 
 def arithmetic_of(precision: Precision, kinds: Container[str]) -> str:
@@ -162,6 +183,17 @@ def _memory_share(gpu: Gpu, calibration: Calibration) -> float:
     if gpu.architecture in _BEFORE_VOLTA:
         return calibration.number("memory_share_old")
     return 1.0 if _is_stacked(gpu) else calibration.number("memory_share_gddr")
+
+
+def _memory_lightness(gpu: Gpu, calibration: Calibration) -> float:
+    """By the bytes that a multiprocessor is brought in a cycle, over the reference GPU's."""
+    bytes_per_cycle = gpu.memory_bytes_per_s / (gpu.sm_count * gpu.boost_hz)
+    ratio = bytes_per_cycle / calibration.number("reference_bytes")
+    return math.pow(min(ratio, 1.0), calibration.number("lightness_memory"))
+
+
+def _share_if(holds: bool, name: str, calibration: Calibration) -> float:
+    return calibration.number(name) if holds else 0.0
 
 
 def _is_stacked(gpu: Gpu) -> bool:

@@ -29,7 +29,7 @@ from outlay.predict.evidence import (
     input_limit_s,
     is_checked,
 )
-from outlay.predict.host_time import REFERENCE_HOST, Host, host_time_s
+from outlay.predict.host_time import REFERENCE_HOST, Host, elapsed_s, host_time_s
 from outlay.predict.kernel_time import DeviceTime, device_time
 from outlay.predict.memory import (
     COARSE,
@@ -423,9 +423,9 @@ def _stated_input_s(samples: int, gpus: int, conditions: Conditions) -> float:
 def _slowest(device: Estimate, host: Estimate, arrival: Estimate) -> Estimate:
     """The slowest of device, host and input, at each end of their ranges."""
     return Estimate(
-        low=max(device.low, host.low, arrival.low),
-        likely=max(device.likely, host.likely, arrival.likely),
-        high=max(device.high, host.high, arrival.high),
+        low=max(elapsed_s(device.low, host.low), arrival.low),
+        likely=max(elapsed_s(device.likely, host.likely), arrival.likely),
+        high=max(elapsed_s(device.high, host.high), arrival.high),
     )
 
 

@@ -301,6 +301,19 @@ class Profile:
         names = dict.fromkeys((*(op.name for op in self.ops), *self.unknown_ops))
         return tuple(name for name in names if _is_custom(name))
 
+    @property
+    def gradient_bytes(self) -> float:
+        """A gradient of each trained parameter: the most there is of them at once.
+
+        A step of several passes finishes more, one after another; those are added up.
+
+        # Assumes: gradients in fp32 at most, or as wide as parameters are in the mean.
+        """
+        if self.structure is None:
+            return 4.0 * self.trainable_parameters
+        of_parameter = max(self.memory_at(1).parameters / max(self.parameters, 1), 4.0)
+        return min(self.structure.gradient_bytes, of_parameter * self.trainable_parameters)
+
     def at(self, batch_size: int, *, shapes: bool = True) -> Trace:
         """The step at one batch size."""
         return Trace(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+import types
 
 import pytest
+from tests.probe.made import written_reports
 
-from outlay.probe.agent.optimizers import frozen_bytes, tensor_bytes
+from outlay.probe.agent.channel import Channel
+from outlay.probe.agent.optimizers import Optimizers, frozen_bytes, tensor_bytes
+from outlay.probe.agent.protocol import PersistentMemory
 
 pytestmark = pytest.mark.torch
 
@@ -68,3 +72,23 @@ def test_of_a_sharded_tensor_the_part_that_lies_here_counts(tmp_path):
         assert tensor_bytes(whole) == 8 * 4 * 4
     finally:
         dist.destroy_process_group()
+
+
+def test_what_is_frozen_between_its_turns_has_gradients():
+    import torch
+
+    turns, fixed = torch.nn.Linear(8, 4, bias=False), torch.nn.Linear(8, 2, bias=False)
+    fixed.requires_grad_(False)
+    optimizer = torch.optim.Adam([*turns.parameters(), *fixed.parameters()])
+    turns(torch.ones(3, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    turns.requires_grad_(False)
+    channel = Channel()
+    place = types.SimpleNamespace(place=CPU)
+    optimizers = Optimizers(types.SimpleNamespace(channel=channel, torch=torch, device=place))
+    optimizers.number((optimizer,))
+    optimizers.report_memory()
+    (memory,) = written_reports(channel, PersistentMemory)
+    assert memory.parameters == 4 * (8 * 4 + 8 * 2)
+    assert memory.gradients == 4 * 8 * 4

@@ -220,3 +220,23 @@ def test_an_evaluation_within_a_recorded_step_is_not_recorded():
     plain = recorded(evaluates=False)
     assert plain["rows"] == 5
     assert recorded(evaluates=True) == plain
+
+
+@pytest.mark.torch
+def test_what_is_frozen_again_after_its_update_is_trained():
+    import torch
+
+    from outlay.trace.capture.live_recorder import LiveRecorder
+
+    turns, fixed = torch.nn.Linear(4, 3, bias=False), torch.nn.Linear(4, 3, bias=False)
+    optimizer = torch.optim.SGD([*turns.parameters(), *fixed.parameters()], lr=0.1)
+    fixed.requires_grad_(False)
+    recorder = LiveRecorder("cpu")
+    recorder.start()
+    turns(torch.ones(5, 4)).sum().backward()
+    recorder.before_update(optimizer)
+    optimizer.step()
+    recorder.after_update()
+    turns.requires_grad_(False)
+    record = recorder.stop()
+    assert (record["parameters"], record["trainable_parameters"]) == (24, 12)

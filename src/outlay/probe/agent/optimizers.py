@@ -164,11 +164,17 @@ class Optimizers:
             return
         self._report_grown(trained)
         parameters = {id(p): p for tensors in trained.values() for p in tensors}.values()
+        with_state = {id(p) for optimizer in trained for p in optimizer.state}
         place = self._watch.device.place
         self._watch.channel.report(
             PersistentMemory(
                 parameters=sum(tensor_bytes(p) for p in parameters),
-                gradients=sum(tensor_bytes(p) for p in parameters if p.requires_grad),
+                # Frozen between its turns in a step, a parameter still has its state.
+                gradients=sum(
+                    tensor_bytes(p)
+                    for p in parameters
+                    if p.requires_grad or p.grad is not None or id(p) in with_state
+                ),
                 optimizer_states=sum(self._state_bytes(optimizer) for optimizer in trained),
                 frozen=frozen_bytes(self._watch.torch, place, parameters, most_objects),
             )

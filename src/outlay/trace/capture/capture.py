@@ -44,6 +44,8 @@ from outlay.trace.libraries import stand_ins
 from outlay.trace.target import SELECTED, UNCHANGED, Changes, StepBuilder, StepFunction
 
 if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
     from outlay.trace.capture.memory_tracker import MemoryTracker
     from outlay.trace.profile import Op
     from outlay.trace.step_report import CallSite
@@ -201,7 +203,9 @@ def capture_of(
         ops=tuple(recorder.ops),
         memory=recorder.memory,
         parameters=sum(map(values_of, parameters)),
-        trainable_parameters=sum(values_of(p) for p in parameters if p.requires_grad),
+        trainable_parameters=sum(
+            values_of(p) for p in parameters if p.requires_grad or id(p) in structure.trained
+        ),
         unknown_ops=dict(recorder.unknown),
         gradients=tuple(structure.gradients),
         blocks=structure.blocks(),
@@ -443,6 +447,8 @@ class StructureRecord:
 
     gradients: list[tuple[int, int]] = field(default_factory=list)
     """Of each gradient in order: how many operations were recorded before, and its bytes."""
+    trained: set[int] = field(default_factory=set)
+    """The identities of the parameters that got one."""
     outputs: dict[int, tuple[nn.Module, Tensor]] = field(default_factory=dict)
     """The first output of each block that ran."""
 
@@ -471,15 +477,30 @@ def record_structure(parameters: Iterable[Tensor], ops: Sequence[Op]) -> Iterato
         if gradient is not None:
             size_bytes = gradient.numel() * gradient.element_size()
             record.gradients.append((len(ops), size_bytes))
+            record.trained.add(id(parameter))
 
     def on_forward(block: nn.Module, _args: object, out: object) -> None:
         tensor = first_tensor(out)
         if tensor is not None:
             record.outputs.setdefault(id(block), (block, tensor.detach().to("meta")))
 
-    trained = [p for p in parameters if p.requires_grad and p.is_leaf]
-    hooks = [p.register_post_accumulate_grad_hook(on_gradient) for p in trained]
+    hooks = [_call_with_gradient(p, on_gradient) for p in parameters if _can_be_trained(p)]
     for model in living_models():
         hooks += [block.register_forward_hook(on_forward) for block in blocks_of(model)]
     with remove_at_end(hooks):
         yield record
+
+
+def _can_be_trained(parameter: Tensor) -> bool:
+    """Whether it may get a gradient: also one that is frozen now, as the step may unfreeze it."""
+    is_number = parameter.is_floating_point() or parameter.is_complex()
+    return is_number and parameter.is_leaf and not parameter.is_inference()
+
+
+def _call_with_gradient(parameter: Tensor, hook: Callable[[Tensor], None]) -> RemovableHandle:
+    """Have the hook called when the parameter's gradient is there, whenever it may get one."""
+    requires_grad = parameter.requires_grad
+    parameter.requires_grad = True  # torch refuses hooks of frozen parameters, but keeps them
+    handle = parameter.register_post_accumulate_grad_hook(hook)
+    parameter.requires_grad = requires_grad
+    return handle

@@ -85,6 +85,8 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
         self._unnoted: Counter[str] = Counter()
         """Operators that could not be noted."""
         self._parameters: dict[int, Tensor] = {}
+        self._trained: set[int] = set()
+        """Of these, those that were to get a gradient or had one when an optimizer began."""
         self._rows: dict[bool, int] = {}
         """Of the first input with gradients, and of the first without."""
         self._stack = contextlib.ExitStack()
@@ -163,7 +165,9 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
             "rows": self._rows.get(True, self._rows.get(False)),
             "parameter_shapes": sorted({tuple(p.shape) for p in parameters}),
             "parameters": sum(p.numel() for p in parameters),
-            "trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
+            "trainable_parameters": sum(
+                p.numel() for key, p in self._parameters.items() if key in self._trained
+            ),
         }
 
     def __torch_dispatch__(
@@ -239,6 +243,8 @@ class LiveRecorder(TorchDispatchMode):  # type: ignore[misc]
         self._phases.enter_optimizer()
         for group in optimizer.param_groups:
             self._parameters.update((id(p), p) for p in group["params"])
+            trained = [p for p in group["params"] if p.requires_grad or p.grad is not None]
+            self._trained.update(map(id, trained))
 
     def after_update(self) -> None:
         """Say that it has ended."""
