@@ -29,9 +29,7 @@ PROFILES = {
 OURS = rows_in(REFERENCE / "h200_steps_2026-11-15.csv")
 MEASURED = [row for row in OURS if row["arguments"] == "{}"]
 PUBLISHED = [
-    row
-    for row in rows_in(REFERENCE / "published_speeds.csv")
-    if row["step"] == "resnet50_fp16_amp"
+    row for row in rows_in(REFERENCE / "published_speeds.csv") if row["step"] == "resnet50_fp16_amp"
 ]
 
 

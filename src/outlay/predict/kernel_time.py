@@ -385,9 +385,8 @@ class _Products:
         sustained = of_way(
             [gpu.sustained_flops_per_s[way.arithmetic] * way.saved for way in self.ways]
         )
-        bytes_per_s = gpu.bytes_per_s * of_way(
-            [reached_memory_share(one.memory_share, gpu) for one in numbers]
-        )
+        shares = of_way([one.memory_share for one in numbers])
+        bytes_per_s = gpu.bytes_per_s * reached_memory_share(shares, gpu)
         memory_s = self.moved_bytes[rows, None] / bytes_per_s
         multiprocessors = gpu.multiprocessors
         tile_count = batch * np.ceil(m / tiles.m) * np.ceil(n / tiles.n)
@@ -547,13 +546,13 @@ def _lightness_row(kernel: Product, arithmetic: str) -> str:
 # Every family has a row with these numbers in `data/kernel_passes.csv`.
 
 
-def reached_memory_share(share: float | Array, gpu: RooflineGpu) -> Array:
+def reached_memory_share(share: Array, gpu: RooflineGpu) -> Array:
     """What a kernel reaches of the bandwidth on a GPU, from its share on the reference GPU.
 
     What holds it back there, beside memory, holds it back less where a multiprocessor is brought
     fewer bytes in a cycle: then memory alone does.
     """
-    most = np.maximum(share, HIGHEST_MEMORY_SHARE)
+    most: Array = np.maximum(share, HIGHEST_MEMORY_SHARE)
     return most - (most - share) * gpu.memory_lightness
 
 
