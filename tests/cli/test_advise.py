@@ -5,7 +5,7 @@ from __future__ import annotations
 import jsonschema
 import pytest
 
-WHOLE_STEPS = 1e-4
+WHOLE_STEPS = 1.8e-4
 """The last step of a session is a whole one: up to 0.7 s more of 5 h, or 2.6 s of 4 h."""
 HEAD = """
 [step]
