@@ -3,7 +3,8 @@
 An operator of the forward pass costs its way through Python, autocast, autograd and the
 dispatcher, and the node that its backward needs; one of the backward pass costs little more, as
 no Python runs in between. Convolutions and normalisations cost more: their libraries choose an
-algorithm each time. All of it depends on the CPU: `speed` is that of the host at hand over that of
+algorithm each time. Compiled code issues kernels, not operators, by a function that was generated
+for them, after it has checked its guards; CUDA graphs issue themselves. All of it depends on the CPU: `speed` is that of the host at hand over that of
 the one the costs were measured on.
 """
 
@@ -17,7 +18,7 @@ from functools import lru_cache
 from outlay.caching import ById
 from outlay.predict.calibration import Calibration
 from outlay.predict.kernels import recurrent_kernels
-from outlay.trace.profile import Op, Trace
+from outlay.trace.profile import CompiledOp, Op, Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,18 @@ def host_time_s(trace: Trace, calibration: Calibration, host: Host = REFERENCE_H
 @lru_cache(maxsize=1024)
 def _reference_host_s(trace: ById[Trace], calibration: ById[Calibration]) -> float:
     number = calibration.value.number
-    return sum(op.count * _calls(op) * number(f"host_{_call_kind(op)}_s") for op in trace.value.ops)
+    issuing_s = sum(
+        op.count * _calls(op) * number(f"host_{_call_kind(op)}_s")
+        for op in trace.value.ops
+        if not isinstance(op, CompiledOp)
+    )
+    kernels = sum(
+        op.count * _calls(op) * op.launches
+        for op in trace.value.ops
+        if isinstance(op, CompiledOp) and not op.in_graph
+    )
+    calls_s = trace.value.compiled_calls * number("host_compiled_call_s")
+    return issuing_s + kernels * number("host_compiled_kernel_s") + calls_s
 
 
 def _calls(op: Op) -> float:

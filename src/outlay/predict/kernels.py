@@ -232,6 +232,31 @@ def _plain_pass(op: Op, family: str) -> Pass:
     )
 
 
+def fused_kernels(op: Op) -> tuple[Kernel, ...]:
+    """An operator's share of a kernel that torch.compile generates.
+
+    Assumes that such kernels are as fast as the library's plain ones that go over data alike:
+    element by element, row by row, or, for a batch norm, from everywhere into a few results.
+    """
+    elements = op.moved_bytes / (2 * bytes_of(op.precision))
+    kernel = Pass(
+        family=_fused_family(op),
+        moved_bytes=op.moved_bytes,
+        elements=min(elements, largest(op.shapes) or elements),
+        launches=op.launches,
+    )
+    return (kernel,)
+
+
+def _fused_family(op: Op) -> str:
+    if op.kind == "norm":
+        is_of_rows = not ("batch_norm" in op.name or "group_norm" in op.name)
+        return "reduce_rows" if is_of_rows else "reduce_columns"
+    if op.kind == "softmax":
+        return "reduce_rows" if op.shapes and op.shapes[0][-1] > _SHORT_ROW else "alike"
+    return _reduction(op) if op.kind == "reduction" and "sum" in op.name else "alike"
+
+
 _NAMES: Mapping[str, str] = {
     "gelu gelu_backward tanh tanh_backward silu silu_backward sigmoid sigmoid_backward exp expm1 "
     "log log1p pow softplus softplus_backward mish mish_backward erf erfinv sin cos atan2 logit "

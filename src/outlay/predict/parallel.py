@@ -340,7 +340,13 @@ def parallel_step(
         samples, placement, conditions, correction, calibration, gpus=max(loading, 1)
     ).scaled(micro_batches)
     device_error = device_range(1.0, device, placement, conditions, correction, calibration)
-    host_error = host_range(1.0, conditions, correction, calibration)
+    host_error = host_range(
+        1.0,
+        conditions,
+        correction,
+        calibration,
+        is_compiled=profile.compiled is not None,
+    )
     times: dict[Case, ParallelStepTime] = {}
     for case in CASES:
         case_phases = phases.scaled(_in_case(device_error, case), _in_case(host_error, case))

@@ -219,7 +219,8 @@ def predict_step(
     device_s = device.total_s * device_factor
     host_s = host_time_s(trace, calibration, conditions.host) * host_factor
     arrival = input_range(samples, placement, conditions, correction, calibration)
-    host = host_range(host_s, conditions, correction, calibration)
+    is_compiled = profile.compiled is not None
+    host = host_range(host_s, conditions, correction, calibration, is_compiled=is_compiled)
     stated_host = stated_host_range(host, conditions.host, correction)
     memory = memory_need(profile, samples, budget, calibration)
     if samples <= largest_measured:
@@ -380,11 +381,21 @@ def device_range(
 
 
 def host_range(
-    host_s: float, conditions: Conditions, correction: Correction, calibration: Calibration
+    host_s: float,
+    conditions: Conditions,
+    correction: Correction,
+    calibration: Calibration,
+    *,
+    is_compiled: bool = False,
 ) -> Estimate:
-    """Hosts differ; one that was measured, by a test or by a step on this GPU, much less."""
+    """Hosts differ; one that was measured, by a test or by a step on this GPU, much less.
+
+    What compiled code costs a host is a guess, unless such a step was measured.
+    """
     is_known = conditions.host.measured or correction.host_known
     name = "host_range_measured" if is_known else "host_range"
+    if is_compiled and not correction.host_known:
+        name = "host_range_compiled"
     return calibration.estimate(name).scaled(host_s)
 
 

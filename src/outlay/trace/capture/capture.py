@@ -30,6 +30,7 @@ from outlay.trace.capture.changes import (
     with_changes,
 )
 from outlay.trace.capture.data_dependent import SelectionSizes
+from outlay.trace.capture.dataflow import compiled_code
 from outlay.trace.capture.fake_cuda import FakeMode, patch_imported_libraries, patched_cuda
 from outlay.trace.capture.quantized import values_of
 from outlay.trace.capture.recorder import (
@@ -41,10 +42,12 @@ from outlay.trace.capture.recorder import (
 )
 from outlay.trace.capture.wrappers import AttributePatches, patch_decorators, remove_at_end
 from outlay.trace.libraries import stand_ins
+from outlay.trace.profile import Compilable
 from outlay.trace.target import SELECTED, UNCHANGED, Changes, StepBuilder, StepFunction
 
 if TYPE_CHECKING:
     from outlay.trace.capture.memory_tracker import MemoryTracker
+    from outlay.trace.fusion import Flow
     from outlay.trace.profile import Op
     from outlay.trace.step_report import CallSite
 
@@ -76,6 +79,10 @@ class Capture:
     notes: tuple[str, ...]
     sites: tuple[CallSite | None, ...] = ()
     """The user's line of each operation; empty without `with_lines`."""
+    flows: tuple[Flow, ...] = ()
+    """What each operation read and wrote."""
+    compilable: Compilable = Compilable()
+    """How the step calls torch.compile."""
     library_sites: tuple[CallSite | None, ...] = ()
     """The line of an installed library that the user's line led to, if any; empty likewise."""
 
@@ -175,6 +182,7 @@ def recording_on_fake_tensors(recorder: Recorder, notes: set[str]) -> Iterator[A
     with (
         _without_automatic_gc(),
         stand_ins.installed(),
+        compiled_code.scope(),
         patched_cuda(notes, recorder.selection.array_values) as patches,
         force_eager(),
         mode,
@@ -213,6 +221,8 @@ def capture_of(
         ),
         sites=tuple(recorder.sites),
         library_sites=tuple(recorder.library_sites),
+        flows=tuple(recorder.flows),
+        compilable=recorder.compilable(period),
     )
 
 
@@ -277,12 +287,15 @@ def start_recording(recorder: Recorder) -> list[Tensor]:
     recorder.memory.set_role("parameters", parameters)
     recorder.memory.restart()
     recorder.recording = True
+    recorder.calls_before = compiled_code.calls
     return parameters
 
 
 def stop_recording(recorder: Recorder, parameters: Sequence[Tensor]) -> list[Tensor]:
     """Record no longer; returns the parameters with those that optimizers alone have."""
     recorder.recording = False
+    recorder.compile_mode = compiled_code.mode
+    recorder.compiled_calls = compiled_code.calls - recorder.calls_before
     recorder.memory.finish()
     ids = {id(p) for p in parameters}
     rest = [p for key, p in recorder.optimized.items() if key not in ids]

@@ -28,12 +28,13 @@ from torch.utils._pytree import tree_iter
 
 from outlay.trace.capture.branches import TURNS, Answers
 from outlay.trace.capture.constant_values import Args, Kwargs
+from outlay.trace.capture.dataflow import FlowTracker
 from outlay.trace.capture.fake_results import run_operator
 from outlay.trace.capture.memory_tracker import MemoryTracker
 from outlay.trace.capture.wrappers import AttributePatches, remove_at_end
 from outlay.trace.formulas import Hint, OpCost, cost_of, formula_for
 from outlay.trace.own_files import OwnFiles, library_name
-from outlay.trace.profile import Kind, Op, Phase, Precision
+from outlay.trace.profile import Compilable, CompileMode, Kind, Op, Phase, Precision
 from outlay.trace.step_report import CallSite
 from outlay.trace.traffic import layout_of, tensors_in
 from outlay.trace.workspace import (
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
 
     from outlay.trace.capture.data_dependent import SelectionSizes
+    from outlay.trace.fusion import Flow
 
 
 # One dispatched operator as an `Op`
@@ -372,6 +374,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.selection = selection
         self.memory = MemoryTracker(batch_size)
         self.ops: list[Op] = []
+        self.flows: list[Flow] = []
+        """What each operation read and wrote."""
+        self._flow = FlowTracker(self.memory)
         self.sites: list[CallSite | None] = []
         self.library_sites: list[CallSite | None] = []
         """Of each operation, the line of an installed library, where it is not the user's own."""
@@ -390,9 +395,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.phases = PhaseTracker()
         self.optimized: dict[int, Tensor] = {}
         """Parameters that an optimizer on the GPU has updated, by identity."""
+        self.compile_mode: CompileMode | None = None
+        """In which the step compiles code; and calls of such code, before and while recording."""
+        self.calls_before = 0
+        self.compiled_calls = 0
         self._dispatched = 0
         self._answers = Answers()
         self._at_start = self._counts()
+
+    def compilable(self, period: int) -> Compilable:
+        """How the step calls torch.compile, of a record of so many."""
+        calls = max(self.compiled_calls / period, 1)
+        return Compilable(mode=self.compile_mode, calls=calls)
 
     def start_step(self) -> None:
         """Say that the next operation belongs to a new step."""
@@ -415,6 +429,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """Note the last step so many times more, as if it had run again."""
         start = self._at_start
         self.ops += self.ops[start.ops :] * times
+        self.flows += self.flows[start.ops :] * times
         self.sites += self.sites[start.sites :] * times
         self.library_sites += self.library_sites[start.sites :] * times
         for operator, count in list(self.unknown.items()):
@@ -473,6 +488,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     ) -> None:
         op, is_known = op_of(func, phase, args, kwargs, out)
         self.ops.append(op)
+        self.flows.append(self._flow.flow_of(func, op, args, kwargs, out))
         if not is_known:
             self.unknown[op.name] += 1
 

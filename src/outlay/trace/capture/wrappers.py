@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.utils.data import DataLoader
 
+from outlay.trace.capture.dataflow import compiled_code
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -81,7 +83,10 @@ class NotTraceable(Exception):
         super().__init__(what)
 
 
-_COMPILED = "torch.compile was left out: the step is counted as eager code."
+_COMPILED = (
+    "torch.compile was left out of the trace, which ran the code as it is written; times are "
+    "predicted as of compiled code."
+)
 _GRAPHED = "CUDA graphs were left out: the step is counted as the host issues it."
 _DISTRIBUTED = "torch.distributed was left out: the step is that of one GPU, with all of the model."
 _FLEX = (
@@ -109,12 +114,14 @@ def patch_decorators(patches: AttributePatches, notes: set[str]) -> None:
 
 
 def _patch_compilers(patches: AttributePatches, notes: set[str]) -> None:
-    def compile_(model: object = None, *_: object, **__: object) -> object:
+    def compile_(model: object = None, **options: object) -> object:
+        if model is None:
+            return lambda function: compile_(function, **options)
         notes.add(_COMPILED)
-        return (lambda function: function) if model is None else model
+        return compiled_code.compile(model, options)
 
-    def compile_in_place(module: nn.Module, *_: object, **__: object) -> None:
-        compile_(module)
+    def compile_in_place(module: nn.Module, **options: object) -> None:
+        compile_(module, **options)
 
     patches.set(torch, "compile", compile_)
     patches.set(nn.Module, "compile", compile_in_place)
