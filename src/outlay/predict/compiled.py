@@ -96,7 +96,7 @@ def _usual_fused(op: ProfileOp, calibration: Calibration) -> Fused:
     share = calibration.number(f"compiled_bytes_{op.kind}")
     return Fused(
         moved_bytes=tuple(share * coefficient for coefficient in op.moved_bytes),
-        launches=min(calibration.number("compiled_launches"), 1.0),
+        launches=op.launches * calibration.number("compiled_launches"),
     )
 
 
@@ -118,10 +118,17 @@ def _compiled_op(
         layout=op.layout,
         shapes=op.shapes,
         efficiency=op.efficiency,
-        is_fused=fused.moved_bytes is not None,
+        is_fused=fused.moved_bytes is not None or _is_generated(op),
         is_turned=turned and op.layout in ("plain", "mixed"),
         in_graph=mode != "default",
     )
+
+
+def _is_generated(op: ProfileOp) -> bool:
+    """Whether an operator that is fused with nothing still gets a kernel of its own that is
+    faster: where the library goes element by element because widths or strides differ."""
+    is_plain = op.kind in ("elementwise", "copy") and op.name.startswith("aten.")
+    return is_plain and op.layout == "unlike" and op.efficiency is None
 
 
 def _does_anything(op: ProfileOp) -> bool:

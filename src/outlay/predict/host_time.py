@@ -3,9 +3,9 @@
 An operator of the forward pass costs its way through Python, autocast, autograd and the
 dispatcher, and the node that its backward needs; one of the backward pass costs little more, as
 no Python runs in between. Convolutions and normalisations cost more: their libraries choose an
-algorithm each time. Compiled code issues kernels, not operators, by a function that was generated
-for them, after it has checked its guards; CUDA graphs issue themselves. All of it depends on the CPU: `speed` is that of the host at hand over that of
-the one the costs were measured on.
+algorithm each time. Compiled code issues kernels, by a function that was generated for them,
+after it has checked its guards; CUDA graphs issue theirs. All of it depends on the CPU: `speed` is
+that of the host at hand over that of the one the costs were measured on.
 """
 
 from __future__ import annotations

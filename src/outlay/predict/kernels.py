@@ -235,26 +235,30 @@ def _plain_pass(op: Op, family: str) -> Pass:
 def fused_kernels(op: Op) -> tuple[Kernel, ...]:
     """An operator's share of a kernel that torch.compile generates.
 
-    Assumes that such kernels are as fast as the library's plain ones that go over data alike:
-    element by element, row by row, or, for a batch norm, from everywhere into a few results.
+    Assumes that such kernels are as fast as the library's that go over data alike: element by
+    element, row by row, or, for a batch norm, over images in channels last.
     """
-    elements = op.moved_bytes / (2 * bytes_of(op.precision))
+    family = _fused_family(op)
+    elements: float = largest(op.shapes)
+    if not family.startswith("batch_norm"):  # whose statistics go through all of its input
+        elements = min(op.moved_bytes / (2 * bytes_of(op.precision)), elements)
     kernel = Pass(
-        family=_fused_family(op),
-        moved_bytes=op.moved_bytes,
-        elements=min(elements, largest(op.shapes) or elements),
-        launches=op.launches,
+        family=family, moved_bytes=op.moved_bytes, elements=elements, launches=op.launches
     )
     return (kernel,)
 
 
 def _fused_family(op: Op) -> str:
     if op.kind == "norm":
+        backward = "_backward" if "backward" in op.name else ""
         is_of_rows = not ("batch_norm" in op.name or "group_norm" in op.name)
-        return "reduce_rows" if is_of_rows else "reduce_columns"
+        return "reduce_rows" if is_of_rows else f"batch_norm_last{backward}"
     if op.kind == "softmax":
-        return "reduce_rows" if op.shapes and op.shapes[0][-1] > _SHORT_ROW else "alike"
-    return _reduction(op) if op.kind == "reduction" and "sum" in op.name else "alike"
+        is_long = bool(op.shapes) and op.shapes[0][-1] > _SHORT_ROW
+        return "reduce_rows" if is_long else "alike"
+    if op.layout == "crossed" and op.kind in ("elementwise", "copy"):
+        return "crossed"
+    return _reduction(op) if op.kind == "reduction" and op.name == "aten.sum" else "alike"
 
 
 _NAMES: Mapping[str, str] = {

@@ -365,6 +365,7 @@ def parallel_step(
         or _over_cases(*(max(times[case].total_s, _in_case(arrival, case)) for case in CASES)),
         time_from=time_from(correction, arrival, stated_host),
         is_checked=is_checked(placement.gpu, conditions.evidence, calibration),
+        compiled=profile.compiled,
         custom_ops=custom_ops_of(profile),
         device_time_s=device_s,
         host_time_s=host_s,

@@ -51,7 +51,7 @@ from outlay.predict.roofline import (
     trace_at,
 )
 from outlay.predict.strategy import ONE_GPU, Strategy
-from outlay.trace.profile import Kind, Precision, Profile
+from outlay.trace.profile import CompileMode, Kind, Precision, Profile
 from outlay.uncertainty import Estimate
 
 Bound = Literal["arithmetic", "memory", "host", "input", "network"]
@@ -127,6 +127,8 @@ class StepPrediction:
     is_checked: bool = True
     """Whether predictions for such a GPU were ever held against a measurement; otherwise its time
     rests on its datasheet alone, and has the wide range of that."""
+    compiled: CompileMode | None = None
+    """The mode of torch.compile it is predicted in; None: eager code."""
     custom_ops: tuple[str, ...] = ()
     """Its operators of extensions, which need a build for the GPU."""
     device_time_s: float
@@ -237,6 +239,7 @@ def predict_step(
         ),
         time_from=time_from(correction, arrival, stated_host),
         is_checked=is_checked(placement.gpu, conditions.evidence, calibration),
+        compiled=profile.compiled,
         custom_ops=custom_ops_of(profile),
         device_time_s=device_s,
         host_time_s=host_s,

@@ -77,15 +77,18 @@ _FEW = 8
 """Who reads one of so many elements of a value computes those itself."""
 _FUSED_KINDS = frozenset({"elementwise", "copy", "norm", "softmax", "reduction", "embedding"})
 _NEVER_FUSED = frozenset(
-    "sort argsort topk kthvalue median _unique2 unique_consecutive multinomial cumsum cumprod "
-    "bincount histc _weight_norm_interface _weight_norm_interface_backward _cdist_forward "
-    "_cdist_backward _ctc_loss _ctc_loss_backward adaptive_max_pool2d masked_scatter "
-    "adaptive_max_pool2d_backward repeat_interleave randperm _pin_memory _cudnn_init_dropout_state "
-    "upsample_linear1d_backward upsample_bilinear2d_backward upsample_trilinear3d_backward "
-    "upsample_bicubic2d_backward".split()
+    {
+        *("sort", "argsort", "topk", "kthvalue", "median", "_unique2", "unique_consecutive"),
+        *("multinomial", "cumsum", "cumprod", "bincount", "histc", "randperm", "_pin_memory"),
+        *("_weight_norm_interface", "_weight_norm_interface_backward", "masked_scatter"),
+        *("_cdist_forward", "_cdist_backward", "_ctc_loss", "_ctc_loss_backward"),
+        *("adaptive_max_pool2d", "adaptive_max_pool2d_backward", "repeat_interleave"),
+        *("upsample_linear1d_backward", "upsample_bilinear2d_backward"),
+        *("upsample_trilinear3d_backward", "upsample_bicubic2d_backward"),
+    }
 )
 """Library calls, scans, additions into one place, and what depends on the data."""
-_GATHERS = frozenset("embedding index gather index_select take grid_sampler_2d".split())
+_GATHERS = frozenset(["embedding", "index", "gather", "index_select", "take", "grid_sampler_2d"])
 _POOLS = ("max_pool", "avg_pool", "_adaptive_avg_pool")
 
 
@@ -168,9 +171,7 @@ class _Grouping:
         self.parts: list[_Part] = []
         self.makers: dict[Value, _Part] = {}
         self.readers: dict[Value, list[_Part]] = {}
-        self._uses = Counter(
-            value for flow in flows for (value, _), size in _sized(flow) if size
-        )
+        self._uses = Counter(value for flow in flows for (value, _), size in _sized(flow) if size)
         graph, was_forward = 0, True
         for place, op in enumerate(ops):
             is_forward = op.phase == "forward"
@@ -339,9 +340,7 @@ class _Grouping:
         return (readers | followers) - {group}
 
     def _read_by(self, group: _Group) -> set[Value]:
-        return {
-            self.flows[part.op].reads[slot][0] for part in group.parts for slot in part.reads
-        }
+        return {self.flows[part.op].reads[slot][0] for part in group.parts for slot in part.reads}
 
     def written(self, part: _Part, slot: int) -> Value:
         """The value that a part writes at a place of its flow's sizes."""
@@ -455,13 +454,13 @@ def fused_ops(ops: Sequence[Op], flows: Sequence[Flow]) -> list[FusedOp | None]:
         if is_changed:
             changed.update(part.op for part in group.parts)
     return [
-        _fused(place, op, flow, slots.get(place, []), launches[place], place in changed)
+        _fused(op, flow, slots.get(place, []), launches[place], place in changed)
         for place, (op, flow) in enumerate(zip(ops, flows, strict=True))
     ]
 
 
 def _fused(
-    place: int, op: Op, flow: Flow, slots: Sequence[Slot], launches: int, is_changed: bool
+    op: Op, flow: Flow, slots: Sequence[Slot], launches: int, is_changed: bool
 ) -> FusedOp | None:
     if not flow.is_compiled:
         return None

@@ -250,23 +250,23 @@ class ProfileOp:
         return Op(**self._amounts(batch_size, shapes=shapes))
 
     def _amounts(self, batch_size: int, *, shapes: bool) -> dict[str, Any]:
-        return dict(
-            name=self.name,
-            kind=self.kind,
-            phase=self.phase,
-            precision=self.precision,
-            count=self.count,
-            flops=max(value_at(self.flops, batch_size), 0.0),
-            moved_bytes=max(value_at(self.moved_bytes, batch_size), 0.0),
-            launches=self.launches,
-            layout=self.layout,
-            shapes=tuple(
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "phase": self.phase,
+            "precision": self.precision,
+            "count": self.count,
+            "flops": max(value_at(self.flops, batch_size), 0.0),
+            "moved_bytes": max(value_at(self.moved_bytes, batch_size), 0.0),
+            "launches": self.launches,
+            "layout": self.layout,
+            "shapes": tuple(
                 tuple(round(value_at(size, batch_size)) for size in shape) for shape in self.shapes
             )
             if shapes
             else (),
-            efficiency=self.efficiency,
-        )
+            "efficiency": self.efficiency,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,6 +314,9 @@ class Compilable:
     as what could be compiled."""
     calls: float = 1
     """Compiled functions that it calls, each of which checks its guards."""
+
+
+NOT_COMPILED = Compilable()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

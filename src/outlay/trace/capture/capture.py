@@ -42,7 +42,7 @@ from outlay.trace.capture.recorder import (
 )
 from outlay.trace.capture.wrappers import AttributePatches, patch_decorators, remove_at_end
 from outlay.trace.libraries import stand_ins
-from outlay.trace.profile import Compilable
+from outlay.trace.profile import NOT_COMPILED, Compilable
 from outlay.trace.target import SELECTED, UNCHANGED, Changes, StepBuilder, StepFunction
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Capture:
     """The user's line of each operation; empty without `with_lines`."""
     flows: tuple[Flow, ...] = ()
     """What each operation read and wrote."""
-    compilable: Compilable = Compilable()
+    compilable: Compilable = NOT_COMPILED
     """How the step calls torch.compile."""
     library_sites: tuple[CallSite | None, ...] = ()
     """The line of an installed library that the user's line led to, if any; empty likewise."""

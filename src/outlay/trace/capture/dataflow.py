@@ -190,7 +190,7 @@ def _within(limit_bytes: int, sizes_bytes: list[int]) -> list[int]:
 
 
 def _bytes(tensor: Tensor) -> int:
-    return elements(tensor) * tensor.dtype.itemsize
+    return int(elements(tensor) * tensor.dtype.itemsize)
 
 
 def _on_gpu(values: object) -> Iterator[Tensor]:

@@ -83,10 +83,7 @@ class NotTraceable(Exception):
         super().__init__(what)
 
 
-_COMPILED = (
-    "torch.compile was left out of the trace, which ran the code as it is written; times are "
-    "predicted as of compiled code."
-)
+_COMPILED = "torch.compile was left out of the trace, which ran the code as it is written."
 _GRAPHED = "CUDA graphs were left out: the step is counted as the host issues it."
 _DISTRIBUTED = "torch.distributed was left out: the step is that of one GPU, with all of the model."
 _FLEX = (
