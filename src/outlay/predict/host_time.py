@@ -64,16 +64,13 @@ def host_time_s(trace: Trace, calibration: Calibration, host: Host = REFERENCE_H
 @lru_cache(maxsize=1024)
 def _reference_host_s(trace: ById[Trace], calibration: ById[Calibration]) -> float:
     number = calibration.value.number
-    issuing_s = sum(
-        op.count * _calls(op) * number(f"host_{_call_kind(op)}_s")
-        for op in trace.value.ops
-        if not isinstance(op, CompiledOp)
-    )
-    kernels = sum(
-        op.count * _calls(op) * op.launches
-        for op in trace.value.ops
-        if isinstance(op, CompiledOp) and not op.in_graph
-    )
+    trace_ops = trace.value.ops
+    eager = [op for op in trace_ops if not isinstance(op, CompiledOp)]
+    issuing_s = sum(op.count * _calls(op) * number(f"host_{_call_kind(op)}_s") for op in eager)
+    if not trace.value.compiled_calls:
+        return issuing_s
+    started = [op for op in trace_ops if isinstance(op, CompiledOp) and not op.in_graph]
+    kernels = sum(op.count * _calls(op) * op.launches for op in started)
     calls_s = trace.value.compiled_calls * number("host_compiled_call_s")
     return issuing_s + kernels * number("host_compiled_kernel_s") + calls_s
 
