@@ -45,9 +45,11 @@ def _compiled_profile(
 ) -> Profile:
     profile = of_profile.value
     turns_images = _turns_images(profile.ops)
+    reached = calibration.value.number("compiled_saving")
     ops = tuple(
-        _compiled_op(op, fused, mode, turns_images=turns_images)
+        compiled
         for op, fused in _with_fused(profile, calibration.value)
+        for compiled in _compiled_ops(op, fused, mode, reached, turns_images=turns_images)
     )
     kept = tuple(op for op in ops if _does_anything(op))
     return replace(
@@ -100,11 +102,28 @@ def _usual_fused(op: ProfileOp, calibration: Calibration) -> Fused:
     )
 
 
-def _compiled_op(
-    op: ProfileOp, fused: Fused | None, mode: CompileMode, *, turns_images: bool
-) -> ProfileOp:
+def _compiled_ops(
+    op: ProfileOp, fused: Fused | None, mode: CompileMode, reached: float, *, turns_images: bool
+) -> Iterator[ProfileOp]:
+    """An operation as it is compiled; of what fusing could spare, a share is `reached`.
+
+    So that share of its calls is fused, and the others stay as they are.
+    """
     if fused is None:
-        return op
+        yield op
+        return
+    compiled = _compiled_op(op, fused, mode, turns_images=turns_images)
+    if compiled.is_fused:
+        alone = _compiled_op(op, Fused(launches=op.launches), mode, turns_images=False)
+        yield replace(alone, count=op.count * (1 - reached), is_fused=False)
+        yield replace(compiled, count=op.count * reached)
+    else:
+        yield compiled
+
+
+def _compiled_op(
+    op: ProfileOp, fused: Fused, mode: CompileMode, *, turns_images: bool
+) -> CompiledProfileOp:
     turned = turns_images and op.kind == "conv" and op.precision in _TENSOR_CORES
     return CompiledProfileOp(
         name=op.name,

@@ -89,6 +89,7 @@ _NEVER_FUSED = frozenset(
 )
 """Library calls, scans, additions into one place, and what depends on the data."""
 _GATHERS = frozenset(["embedding", "index", "gather", "index_select", "take", "grid_sampler_2d"])
+_RANDOM = ("rand", "bernoulli", "normal", "uniform", "exponential", "rrelu")
 _POOLS = ("max_pool", "avg_pool", "_adaptive_avg_pool")
 
 
@@ -404,18 +405,19 @@ def _sources(
 ) -> tuple[_Source, ...] | None:
     """What a value follows from, in no more bytes than its own; None where there is no such.
 
-    Reductions are not done again. A mask of dropout follows from the random numbers' seed.
+    Parameters and inputs are there anyway, and only have to be read.
+    Reductions are not done again, nor are random numbers drawn again: a dropout's mask is kept.
     """
     limit_bytes = grouping.size_bytes(maker, slot)
     largest = max(grouping.size_bytes(maker, other) for other in maker.writes)
     if maker.sort == "reduction" or (maker.sort == "rows" and 2 * limit_bytes < largest):
         return None
-    if "dropout" in grouping.ops[maker.op].name and slot != maker.writes[0]:
-        return ()
     found: dict[tuple[Value, int], Slot] = {}
     waiting, asked = [maker], {maker.op}
     while waiting:
         part = waiting.pop()
+        if _is_random(grouping.ops[part.op]):
+            return None
         flow = grouping.flows[part.op]
         for place in part.reads:
             read = flow.reads[place]
@@ -429,8 +431,15 @@ def _sources(
                 waiting.append(before)
         if len(asked) > _LONGEST_RECIPE:
             return None
-    needed_bytes = sum(grouping.flows[op].sizes_bytes[place] for op, place in found.values())
-    return tuple(found.items()) if needed_bytes <= limit_bytes else None
+    sizes = {read: grouping.flows[op].sizes_bytes[place] for read, (op, place) in found.items()}
+    kept_bytes = sum(size for read, size in sizes.items() if read[0] in grouping.makers)
+    is_worth_it = kept_bytes <= limit_bytes and sum(sizes.values()) <= 2 * limit_bytes
+    return tuple(found.items()) if is_worth_it else None
+
+
+def _is_random(op: Op) -> bool:
+    name = op.name.rpartition(".")[2].strip("_")
+    return name.endswith("dropout") or name.startswith(_RANDOM)
 
 
 # What each operation still moves
