@@ -3,7 +3,7 @@
 In: an eager `Profile`, a mode, the fitted numbers. Out: a `Profile` of `CompiledProfileOp`s, used
 like any other. Its products, convolutions and attention are the same, and so is its memory, which
 compiling mostly lowers: what it says of memory is that of eager code. docs/models/compile.md says
-what is modelled, and that none of it was held against a measurement of compiled code yet.
+what is modelled, and what it was held against.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def compiled_notes(profile: Profile, mode: CompileMode) -> Iterator[str]:
     graphs = "" if mode == "default" else ", as CUDA graphs"
     yield (
         f"Predicted as compiled by torch.compile (mode {mode}){graphs}: by its rules of fusing, "
-        "held against no measurement of compiled code, so that its range is wider. Memory is that "
-        "of eager code, which compiling mostly lowers; the optimizer is eager."
+        "held against four measured steps alone, so that the range is wider. Memory is that of "
+        "eager code, which compiling mostly lowers; the optimizer is eager."
     )
     if not profile.knows_fusions:
         yield (
