@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -48,37 +48,37 @@ class CompiledCode:
 
     mode: CompileMode | None = None
     """Of the first that was compiled; None: nothing was."""
-    parts: dict[str, CompileMode] = field(default_factory=dict)
-    """What was compiled, by name, in the order it came."""
     depth: int = 0
     """How many compiled functions deep the code is that runs."""
     calls: int = 0
     """Of compiled functions from code that is not."""
 
-    def compile(self, function: Any, options: dict[str, Any]) -> Any:
-        """The function or module as it was, marked; untouched where Inductor is not asked."""
-        if options.get("disable") or options.get("backend", "inductor") != "inductor":
-            return function
+    def compile(self, function: Any, options: dict[str, Any]) -> tuple[Any, str]:
+        """The function or module as it was, marked where Inductor is asked, and a note."""
+        is_module = isinstance(function, nn.Module)
+        name = type(function).__name__ if is_module else getattr(function, "__name__", "a function")
+        left_out = f"torch.compile was left out of the trace, which ran {name} as it is written"
+        backend = options.get("backend", "inductor")
+        if options.get("disable") or backend != "inductor":
+            return function, f"{left_out}; its times are those of eager code."
         mode = _MODES.get(options.get("mode"), "default")
         if (options.get("options") or {}).get("triton.cudagraphs"):
             mode = "reduce-overhead"
-        is_module = isinstance(function, nn.Module)
-        name = type(function).__name__ if is_module else getattr(function, "__name__", "a function")
         self.mode = self.mode or mode
-        self.parts.setdefault(name, mode)
+        note = f"{left_out} (mode {mode})."
         if is_module:
             self._mark_module(function)
-            return function
-        return self._marked(function) if callable(function) else function
+            return function, note
+        return (self._marked(function) if callable(function) else function), note
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """Forget at the end what is compiled meanwhile, by the step that is traced."""
-        before = self.mode, dict(self.parts), self.depth, self.calls
+        before = self.mode, self.depth, self.calls
         try:
             yield
         finally:
-            self.mode, self.parts, self.depth, self.calls = before
+            self.mode, self.depth, self.calls = before
 
     def enter(self) -> None:
         """Say that a compiled function begins."""

@@ -83,7 +83,6 @@ class NotTraceable(Exception):
         super().__init__(what)
 
 
-_COMPILED = "torch.compile was left out of the trace, which ran the code as it is written."
 _GRAPHED = "CUDA graphs were left out: the step is counted as the host issues it."
 _DISTRIBUTED = "torch.distributed was left out: the step is that of one GPU, with all of the model."
 _FLEX = (
@@ -114,8 +113,9 @@ def _patch_compilers(patches: AttributePatches, notes: set[str]) -> None:
     def compile_(model: object = None, **options: object) -> object:
         if model is None:
             return lambda function: compile_(function, **options)
-        notes.add(_COMPILED)
-        return compiled_code.compile(model, options)
+        compiled, note = compiled_code.compile(model, options)
+        notes.add(note)
+        return compiled
 
     def compile_in_place(module: nn.Module, **options: object) -> None:
         compile_(module, **options)
