@@ -14,7 +14,7 @@ from tests.tables import REFERENCE, rows_in
 
 from outlay.hardware.gpu_names import find_gpu
 from outlay.plan.placement import calibration
-from outlay.predict.compiled import compiled_profile
+from outlay.predict.kernels import compiled_profile
 from outlay.predict.step import Placement, StepPrediction, predict_step
 from outlay.trace.profile import Profile
 from outlay.trace.store import find_profile, read_profile

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from outlay.trace.fusion import Flow, FusedOp, fused_ops, sorts_of
+from outlay.trace.fusion import Flow, FusedShare, fused_ops, sorts_of
 from outlay.trace.profile import Kind, Op, Phase
 
 N = 1000
@@ -87,7 +87,7 @@ class Steps:
     def _number(self, value: str) -> int:
         return self.numbers.setdefault(value, len(self.numbers))
 
-    def fused(self) -> list[FusedOp]:
+    def fused(self) -> list[FusedShare]:
         """What is left of each operator."""
         left = fused_ops(self.ops, self.flows)
         assert all(one is not None for one in left)

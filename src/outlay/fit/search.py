@@ -36,7 +36,7 @@ from outlay.plan.from_measurement import profile_for
 from outlay.plan.placement import calibration
 from outlay.plan.prediction import is_code
 from outlay.predict.calibration import Calibration
-from outlay.predict.compiled import compiled_profile
+from outlay.predict.kernels import compiled_profile
 from outlay.predict.memory import memory_need
 from outlay.predict.parallel_time import computes_in_16_bits
 from outlay.predict.step import predict_step

@@ -31,7 +31,6 @@ from outlay.measurement.measurement import MeasuredPause, Measurement, PauseKind
 from outlay.models.model import names_model
 from outlay.plan.model_step import profile_of_model
 from outlay.plan.placement import calibration
-from outlay.predict.compiled import compiled_profile
 from outlay.predict.evidence import (
     NO_EVIDENCE,
     NOTHING_LEARNED,
@@ -41,6 +40,7 @@ from outlay.predict.evidence import (
 )
 from outlay.predict.from_probe import evidence_of, measured_batch_size, measured_step_of
 from outlay.predict.kernel_time import device_time
+from outlay.predict.kernels import compiled_profile
 from outlay.predict.roofline import roofline_of, trace_at
 from outlay.predict.step import FORWARD_FRACTION, forward_fraction
 from outlay.progress import Progress, silent

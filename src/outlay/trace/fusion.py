@@ -43,7 +43,7 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FusedOp:
+class FusedShare:
     """What is left of one operation where the step is compiled."""
 
     slots: tuple[Slot, ...] | None = None
@@ -445,7 +445,7 @@ def _is_random(op: Op) -> bool:
 # What each operation still moves
 
 
-def fused_ops(ops: Sequence[Op], flows: Sequence[Flow]) -> list[FusedOp | None]:
+def fused_ops(ops: Sequence[Op], flows: Sequence[Flow]) -> list[FusedShare | None]:
     """Of each operation of a step what is left once it is compiled; None where it is not.
 
     What leaves a group that is not for backward, or is read by nobody in the step, is written.
@@ -470,12 +470,12 @@ def fused_ops(ops: Sequence[Op], flows: Sequence[Flow]) -> list[FusedOp | None]:
 
 def _fused(
     op: Op, flow: Flow, slots: Sequence[Slot], launches: int, is_changed: bool
-) -> FusedOp | None:
+) -> FusedShare | None:
     if not flow.is_compiled:
         return None
     if not is_changed:
-        return FusedOp(launches=op.launches)
-    return FusedOp(slots=tuple(slots), launches=launches)
+        return FusedShare(launches=op.launches)
+    return FusedShare(slots=tuple(slots), launches=launches)
 
 
 def _moved(

@@ -30,7 +30,6 @@ from outlay.trace.capture.changes import (
     with_changes,
 )
 from outlay.trace.capture.data_dependent import SelectionSizes
-from outlay.trace.capture.dataflow import compiled_code
 from outlay.trace.capture.fake_cuda import FakeMode, patch_imported_libraries, patched_cuda
 from outlay.trace.capture.quantized import values_of
 from outlay.trace.capture.recorder import (
@@ -40,7 +39,12 @@ from outlay.trace.capture.recorder import (
     track_recomputation,
     with_storage,
 )
-from outlay.trace.capture.wrappers import AttributePatches, patch_decorators, remove_at_end
+from outlay.trace.capture.wrappers import (
+    AttributePatches,
+    compiled_code,
+    patch_decorators,
+    remove_at_end,
+)
 from outlay.trace.libraries import stand_ins
 from outlay.trace.profile import NOT_COMPILED, Compilable
 from outlay.trace.target import SELECTED, UNCHANGED, Changes, StepBuilder, StepFunction

@@ -9,6 +9,8 @@ replacements are `AttributePatches`, which can be undone.
 from __future__ import annotations
 
 import contextlib
+import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.utils.data import DataLoader
 
-from outlay.trace.capture.dataflow import compiled_code
+from outlay.trace.profile import CompileMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -70,6 +72,94 @@ def remove_at_end(hooks: Iterable[RemovableHandle]) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+# Code that is compiled
+
+
+_MODES: dict[str | None, CompileMode] = {
+    None: "default",
+    "default": "default",
+    "reduce-overhead": "reduce-overhead",
+    "max-autotune": "max-autotune",
+    "max-autotune-no-cudagraphs": "default",
+}
+
+
+@dataclass(slots=True)
+class CompiledCode:
+    """What the user's code gives to torch.compile, in this process."""
+
+    mode: CompileMode | None = None
+    """Of the first that was compiled; None: nothing was."""
+    depth: int = 0
+    """How many compiled functions deep the code is that runs."""
+    calls: int = 0
+    """Of compiled functions from code that is not."""
+
+    def compile(self, function: Any, options: dict[str, Any]) -> tuple[Any, str]:
+        """The function or module as it was, marked where Inductor is asked, and a note."""
+        is_module = isinstance(function, nn.Module)
+        name = type(function).__name__ if is_module else getattr(function, "__name__", "a function")
+        left_out = f"torch.compile was left out of the trace, which ran {name} as it is written"
+        backend = options.get("backend", "inductor")
+        if options.get("disable") or backend != "inductor":
+            return function, f"{left_out}; its times are those of eager code."
+        mode = _MODES.get(options.get("mode"), "default")
+        if (options.get("options") or {}).get("triton.cudagraphs"):
+            mode = "reduce-overhead"
+        self.mode = self.mode or mode
+        note = f"{left_out} (mode {mode})."
+        if is_module:
+            self._mark_module(function)
+            return function, note
+        return (self._marked(function) if callable(function) else function), note
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Forget at the end what is compiled meanwhile, by the step that is traced."""
+        before = self.mode, self.depth, self.calls
+        try:
+            yield
+        finally:
+            self.mode, self.depth, self.calls = before
+
+    def enter(self) -> None:
+        """Say that a compiled function begins."""
+        self.calls += self.depth == 0
+        self.depth += 1
+
+    def exit(self) -> None:
+        """Say that it has ended."""
+        self.depth -= 1
+
+    def _mark_module(self, module: nn.Module) -> None:
+        if _enter_module not in module._forward_pre_hooks.values():
+            module.register_forward_pre_hook(_enter_module, prepend=True)
+            module.register_forward_hook(_exit_module, always_call=True)
+
+    def _marked(self, function: Callable[..., object]) -> Callable[..., object]:
+        @functools.wraps(function)
+        def call(*args: object, **kwargs: object) -> object:
+            self.enter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.exit()
+
+        return call
+
+
+compiled_code = CompiledCode()
+"""Of this process: torch.compile is called while the user's file is imported, and later."""
+
+
+def _enter_module(*_: object) -> None:
+    compiled_code.enter()
+
+
+def _exit_module(*_: object) -> None:
+    compiled_code.exit()
 
 
 # What wraps a step

@@ -11,10 +11,9 @@ from tests.rows import for_every
 from outlay.hardware.gpu_names import find_gpu
 from outlay.plan.from_measurement import compile_mode, profile_for
 from outlay.plan.placement import calibration
-from outlay.predict.compiled import compiled_profile
 from outlay.predict.host_time import host_time_s
 from outlay.predict.kernel_time import device_time, kernels_of
-from outlay.predict.kernels import Pass
+from outlay.predict.kernels import Pass, compiled_profile
 from outlay.predict.roofline import roofline_of, trace_at
 from outlay.predict.step import Placement, predict_step
 from outlay.trace.profile import Compilable, CompiledOp, CompileMode, Fused, Profile, ProfileOp
