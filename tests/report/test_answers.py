@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outlay.advise.questions import TOPICS, QuestionContext, answer
-from outlay.report.ask import _FREE_TEXT, print_answer
+from outlay.report.advise import _FREE_TEXT, print_answer
 from outlay.report.console import Page
 
 ABOUT = QuestionContext(today="2026-11-15")

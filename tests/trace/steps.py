@@ -222,6 +222,15 @@ def asks_the_gpu(batch_size: int) -> Step:
     return _step(model, optimizer, loss)
 
 
+def compiled_in_part(batch_size: int) -> Step:
+    """Two calls of a compiled model a step, and a loss that is not compiled."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Tanh())
+    fast = torch.compile(model, mode="reduce-overhead")
+    x = torch.randn(batch_size, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return _step(model, optimizer, lambda: (fast(x) + fast(x).exp()).sum())
+
+
 def lstm(batch_size: int) -> Step:
     """Two layers: one cuDNN call each way."""
     model, x = nn.LSTM(32, 64, num_layers=2, batch_first=True), torch.randn(batch_size, 20, 32)

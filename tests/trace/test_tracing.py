@@ -13,6 +13,7 @@ from tests.trace.together import Together
 from outlay.errors import InputError, TraceFailed
 from outlay.trace import allocator
 from outlay.trace.process import torch_can_be_traced
+from outlay.trace.profile import Compilable, value_at
 from outlay.trace.target import UNCHANGED
 from outlay.trace.tracing import BATCH_SIZES, profile_of
 
@@ -33,6 +34,7 @@ AT_THREE_SIZES = (
     "per_sample_loop",
     "boolean_mask",
     "asks_the_gpu",
+    "compiled_in_part",
     "lstm",
     "noise_in_step",
     "tied_and_moved",
@@ -252,7 +254,28 @@ def test_selection_by_values_counts_half_and_says_so() -> None:
 def test_code_that_asks_the_gpu_is_answered() -> None:
     profile = traced("asks_the_gpu", THREE)
     assert any("torch.compile was left out" in note for note in profile.notes)
+    assert profile.compilable == Compilable(mode="default")
     assert profile.parameters == 72
+
+
+def test_what_the_code_compiles_is_known_with_its_backward() -> None:
+    profile = traced("compiled_in_part", THREE)
+    assert profile.compilable == Compilable(mode="reduce-overhead", calls=2)
+    fused = {(op.name, op.phase): op.fused for op in profile.ops if op.launches}
+    gelu, tanh = fused["aten.gelu", "forward"], fused["aten.tanh", "forward"]
+    assert fused["aten.gelu_backward", "backward"] is not None
+    assert fused["aten.tanh_backward", "backward"] is not None
+    assert fused["aten.exp", "forward"] is None
+    assert fused["aten.sum", "forward"] is None
+    # GELU and tanh in one kernel: 8 floats of a sample in, and 8 out
+    assert gelu is not None
+    assert tanh is not None
+    assert gelu.launches + tanh.launches == 1
+    assert value_at(gelu.moved_bytes, 10) + value_at(tanh.moved_bytes, 10) == 10 * 8 * 4 * 2
+    # and of a step that compiles nothing, all but its optimizer
+    plain = traced("lstm", THREE)
+    assert plain.compilable == Compilable()
+    assert all((op.fused is None) == (op.phase == "optimizer") for op in plain.ops)
 
 
 def test_lstm_is_one_call_each_way() -> None:

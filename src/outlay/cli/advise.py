@@ -189,7 +189,7 @@ def _answer(options: dict[str, Any]) -> int:
 
         print_document(answer_document(reply))
     else:
-        from outlay.report.ask import print_answer
+        from outlay.report.advise import print_answer
         from outlay.report.console import Page
 
         print_answer(Page(), reply)

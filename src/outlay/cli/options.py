@@ -68,6 +68,17 @@ def selected_option(command: F) -> F:
     )(command)
 
 
+def compiled_option(command: F) -> F:
+    """`--compiled`, or `--compiled=MODE`: under torch.compile."""
+    return click.option(
+        "--compiled",
+        type=click.Choice(["default", "reduce-overhead", "max-autotune", "eager"]),
+        is_flag=False,
+        flag_value="default",
+        help="The step runs under torch.compile, in this mode.  [default: as its own code says]",
+    )(command)
+
+
 def model_options(command: F) -> F:
     """`--method`, `--set`, `--trust-remote-code`: how a model named as TARGET is trained."""
     for option in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ import click
 from outlay.cli.options import (
     as_of_option,
     cache_option,
+    compiled_option,
     is_typed,
     json_option,
     learned_calibration,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from outlay.plan.option import Option
     from outlay.plan.question import AnsweredQuestion, TrainingQuestion
     from outlay.plan.ranking import Plan
-    from outlay.workload.workload import Workload
+    from outlay.workload.workload import Compiling, Workload
 
 ALL = 1_000_000_000
 """More options than there are."""
@@ -80,6 +81,7 @@ ALL = 1_000_000_000
     metavar="FILE",
     help="A measurement of the step (outlay probe), beside those the file names. Any number.",
 )
+@compiled_option
 @prices_option
 @trust_option
 @as_of_option
@@ -106,6 +108,7 @@ def command(
     max_options: int | None,
     list_all: bool,
     measured: tuple[str, ...],
+    compiled: Compiling | None,
     prices: str,
     trust: str | None,
     as_of: str | None,
@@ -135,6 +138,7 @@ def command(
       outlay plan outlay.toml --explain 1            the bill of the choice, and what it hangs on
       outlay plan outlay.toml --explain "lambda a10" why that one lost
       outlay plan outlay.toml --vary sessions=1..12  where the answer turns
+      outlay plan outlay.toml --compiled             as torch.compile runs the step
       outlay plan outlay.toml --measured probe.json  with a step time that was measured
       outlay plan probe.json --length "90 epochs"    what a probed command costs everywhere
       outlay plan outlay.toml --as-of 2025-06        what it would have cost then
@@ -146,6 +150,8 @@ def command(
     """
     if list_all and max_options is not None:
         raise click.UsageError("--all and --max-options exclude each other: give one.")
+    if vary is not None and compiled is not None:
+        raise click.UsageError("--vary and --compiled: write compiled = true into [step] instead.")
     if vary is not None and explain is not None:
         raise click.UsageError("--vary and --explain answer different questions: give one.")
     if as_of is not None and (refresh or alert_below is not None):
@@ -181,6 +187,8 @@ def command(
         book, learned = newest(), learned_calibration()
 
         def plan_of(workload: Workload) -> Plan:
+            if compiled is not None:
+                workload = replace(workload, step=replace(workload.step, compiled=compiled))
             with naming_line_of(file) if question is None else nullcontext():
                 return plan_workload(
                     workload,

@@ -10,6 +10,7 @@ import click
 from outlay.cli.options import (
     batch_size_of,
     cache_option,
+    compiled_option,
     expandable_option,
     json_option,
     learned_calibration,
@@ -24,6 +25,7 @@ from outlay.cli.options import (
 
 if TYPE_CHECKING:
     from outlay.plan.prediction import GpuPrediction
+    from outlay.workload.workload import Compiling
 
 
 @click.command("predict", no_args_is_help=True)
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
 @memory_cap_option
 @expandable_option
 @selected_option
+@compiled_option
 @click.option(
     "--measured",
     multiple=True,
@@ -121,6 +124,7 @@ def command(
     memory_cap_mib: int | None,
     expandable_segments: bool,
     selected: float,
+    compiled: Compiling | None,
     measured: tuple[str, ...],
     host_speed: float | None,
     input_rate: float | None,
@@ -145,6 +149,7 @@ def command(
       outlay predict llama-1b --gpu "A100-80GB SXM" --gpus 8 --nodes 4 --network 1600
       outlay predict resnet50 --gpu "H100,L4" --batch-size 64 --measured "RTX 3090@64=0.101"
       outlay predict probe.json --gpu "H100 SXM,L4" --measured other.json
+      outlay predict gpt2-medium --gpu H100 --compiled=reduce-overhead
 
     A step is bound by the GPU's arithmetic or memory, by the host that issues its operations, by
     its input, or by the network. Exits with 3 when it fits on none of them.
@@ -172,6 +177,7 @@ def command(
         power_limit_w=power_limit,
         memory_cap_bytes=None if memory_cap_mib is None else float(memory_cap_mib * MIB),
         expandable_segments=expandable_segments,
+        compiled=compiled,
         measured=measured,
         host_speed=host_speed,
         input_samples_per_s=input_rate,

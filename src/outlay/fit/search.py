@@ -36,6 +36,7 @@ from outlay.plan.from_measurement import profile_for
 from outlay.plan.placement import calibration
 from outlay.plan.prediction import is_code
 from outlay.predict.calibration import Calibration
+from outlay.predict.kernels import compiled_profile
 from outlay.predict.memory import memory_need
 from outlay.predict.parallel_time import computes_in_16_bits
 from outlay.predict.step import predict_step
@@ -187,7 +188,9 @@ def fit_on_gpu(
     profile = profile_for(step, selected, cache=cache, progress=progress)
 
     def trace(changes: Changes) -> Profile:
-        return profile_of(target, TRACED_SIZES, changes=changes, selected=selected, cache=cache)
+        traced = profile_of(target, TRACED_SIZES, changes=changes, selected=selected, cache=cache)
+        mode = profile.compiled
+        return traced if mode is None else compiled_profile(traced, mode, calibration())
 
     request = FitRequest(
         gpu=match.gpu,

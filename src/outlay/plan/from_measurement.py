@@ -40,10 +40,11 @@ from outlay.predict.evidence import (
 )
 from outlay.predict.from_probe import evidence_of, measured_batch_size, measured_step_of
 from outlay.predict.kernel_time import device_time
+from outlay.predict.kernels import compiled_profile
 from outlay.predict.roofline import roofline_of, trace_at
 from outlay.predict.step import FORWARD_FRACTION, forward_fraction
 from outlay.progress import Progress, silent
-from outlay.trace.profile import Profile
+from outlay.trace.profile import CompileMode, Profile
 from outlay.trace.store import MARK as PROFILE
 from outlay.trace.store import bundled_profiles, content_of, find_profile
 from outlay.trace.target import SELECTED
@@ -89,14 +90,37 @@ def profile_for(
     step: Step,
     selected: float = SELECTED,
     *,
+    measured: Sequence[str] = (),
     cache: TraceCache | bool = True,
     progress: Progress = silent,
 ) -> Profile:
     """The profile a workload's step names, a measurement's, or a trace of its code or its model.
 
-    `selected` is the share of elements that a selection by unknown values keeps in a trace; for
-    `cache` and `progress` see `profile_of`.
+    As compiled code where the step is said to be, or its own code compiles itself, or a measurement
+    of it (those it names, and `measured`) ran compiled code. `selected` is the share of elements
+    that a selection by unknown values keeps in a trace; for `cache` and `progress` see
+    `profile_of`.
     """
+    profile = _traced_profile(step, selected, cache=cache, progress=progress)
+    mode = compile_mode(step, profile, measured)
+    return profile if mode is None else compiled_profile(profile, mode, calibration())
+
+
+def compile_mode(step: Step, profile: Profile, measured: Sequence[str] = ()) -> CompileMode | None:
+    """The mode of torch.compile that a step is predicted in; None: as eager code."""
+    if step.compiled is not None:
+        return None if step.compiled == "eager" else step.compiled
+    if profile.compilable is not None and profile.compilable.mode is not None:
+        return profile.compilable.mode
+    names = (*((step.profile,) if step.profile else ()), *step.measured, *measured)
+    found = (measurement_at(name) for name in names)
+    return "default" if any(one is not None and one.is_compiled for one in found) else None
+
+
+def _traced_profile(
+    step: Step, selected: float, *, cache: TraceCache | bool, progress: Progress
+) -> Profile:
+    """The operations as they are written."""
     if step.target is not None:
         from outlay.trace.tracing import profile_of  # what traces takes a while to import
 

@@ -142,7 +142,9 @@ def plan_workload(
     """
     refuse_day_to_come(workload.currency, workload.currency_day, today)
     today = today if prices is None else prices.day_of_plan(today)
-    profile = profile or profile_for(workload.step, cache=cache, progress=progress)
+    profile = profile or profile_for(
+        workload.step, measured=measured, cache=cache, progress=progress
+    )
     inputs = _inputs(
         workload, profile, measured=measured, learned=learned, evidence=evidence, today=today
     )

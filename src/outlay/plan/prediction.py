@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -31,7 +31,7 @@ from outlay.predict.roofline import checked_power_limit_w
 from outlay.predict.step import Conditions, Placement, StepPrediction, range_over_forms
 from outlay.predict.strategy import parse_strategy
 from outlay.progress import Progress, silent
-from outlay.trace.profile import Profile
+from outlay.trace.profile import CompileMode, Profile
 from outlay.trace.target import SELECTED
 from outlay.trace.trace_cache import TraceCache
 from outlay.trace.tracing import histories_of
@@ -62,6 +62,8 @@ class PredictionRequest:
     power_limit_w: float | None = None
     memory_cap_bytes: float | None = None
     expandable_segments: bool = False
+    compiled: CompileMode | Literal["eager"] | None = None
+    """The mode of torch.compile it runs in; None: as its code says, or its measurement."""
     measured: tuple[str, ...] = ()
     """Files of `outlay probe`, and step times by hand: `RTX 3090@64=0.101`."""
     host_speed: float | None = None
@@ -86,13 +88,13 @@ class PredictionRequest:
         """What is predicted; of a model whose step is not bundled, the file written for it."""
         model = bundled_step(self.target, self.method, self.settings)
         if model is not None:
-            return model
+            return replace(model, compiled=self.compiled)
         target = named_target(
             self.target, self.method, self.settings, trust_remote_code=self.trust_remote_code
         )
         if is_code(target):
-            return Step(target=target)
-        return Step(profile=target, batch_left_open=True)
+            return Step(target=target, compiled=self.compiled)
+        return Step(profile=target, compiled=self.compiled, batch_left_open=True)
 
     def placement(self, gpu: Gpu, gpus: int) -> Placement:
         """So many of a GPU in each machine."""
@@ -140,7 +142,13 @@ def predict_on_gpus(
         batch_size = None if request.batch_size == "max" else request.batch_size
     if step.target is not None:
         progress(f"Tracing {step.target} ...")
-    profile = profile_for(step, request.selected, cache=request.cache, progress=progress)
+    profile = profile_for(
+        step,
+        request.selected,
+        measured=[text for text in request.measured if text.endswith(".json")],
+        cache=request.cache,
+        progress=progress,
+    )
     evidence = _evidence(request, step, profile, batch_size, learned)
     placements = [
         [[request.placement(gpu, machine.gpus) for gpu in match.candidates] for match in matches]

@@ -56,13 +56,14 @@ def evidence_of(
     for name, measurement in measurements:
         check_same_step(name, measurement, profile)
         step, step_notes = measured_step_of(measurement)
-        is_own = measurement.profile is profile
+        is_own = _is_own(measurement, profile)
         steps += [] if step is None else [(name, step)]
         notes += [
             f"{name}: {note}"
             for note in (
                 *step_notes,
                 *_trouble_notes(measurement),
+                *_compile_notes(measurement, profile),
                 *_parameter_notes(measurement, profile),
                 *_arithmetic_notes(measurement, profile),
                 *(() if step is None else _peak_notes(name, step, profile, is_own=is_own)),
@@ -181,17 +182,33 @@ def _trouble_notes(measurement: Measurement) -> Iterator[str]:
             f"its command {how} (status {measurement.status}): what was measured is of the time "
             "before."
         )
-    if measurement.is_compiled:
-        yield (
-            "it ran compiled code, while operations and the host's time are predicted as those of "
-            "uncompiled code: what compiling saves is in its own step time alone, and elsewhere as "
-            "far as that is carried over."
-        )
     if measurement.ran_out_of_memory:
         yield (
             "its GPU ran out of memory while it was measured: its batch may not fit, and its step "
             "time may hold steps that were tried again."
         )
+
+
+def _compile_notes(measurement: Measurement, profile: Profile) -> Iterator[str]:
+    """Doubt where one of measurement and prediction is of compiled code, and the other is not."""
+    if measurement.is_compiled and profile.compiled is None:
+        yield (
+            "it ran compiled code, while the step is predicted as eager code, as was asked: what "
+            "compiling saves is in its own step time alone, and elsewhere as far as that is "
+            "carried over."
+        )
+    if measurement.is_compiled is False and profile.compiled is not None:
+        yield (
+            "it ran eager code, while the step is predicted as compiled: elsewhere its time "
+            "corrects what is not of the same code."
+        )
+
+
+def _is_own(measurement: Measurement, profile: Profile) -> bool:
+    """Whether a profile is what the measurement recorded, or that as compiled code."""
+    return measurement.profile is not None and any(
+        measurement.profile is one for one in (profile, profile.eager)
+    )
 
 
 def _contradiction_notes(steps: Sequence[tuple[str, MeasuredStep]]) -> Iterator[str]:
@@ -215,7 +232,7 @@ def check_same_step(name: str, measurement: Measurement, profile: Profile) -> No
     recorded, updated = measurement.profile, _updated_parameters(measurement)
     if (
         recorded is not None
-        and recorded is not profile
+        and not _is_own(measurement, profile)
         and not _has_parameters(profile, recorded.parameters, _SAME_PARAMETERS)
     ):
         raise InputError(
@@ -259,7 +276,7 @@ def _has_parameters(profile: Profile, parameters: float, tolerance: float) -> bo
 
 def _arithmetic_notes(measurement: Measurement, profile: Profile) -> Iterator[str]:
     """Doubt where the operations it recorded are others than those that are predicted."""
-    if measurement.profile is None or measurement.profile is profile:
+    if measurement.profile is None or _is_own(measurement, profile):
         return
     size = measured_batch_size(measurement)
     recorded, predicted = trace_at(measurement.profile, size), trace_at(profile, size)

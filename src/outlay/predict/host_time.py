@@ -3,8 +3,9 @@
 An operator of the forward pass costs its way through Python, autocast, autograd and the
 dispatcher, and the node that its backward needs; one of the backward pass costs little more, as
 no Python runs in between. Convolutions and normalisations cost more: their libraries choose an
-algorithm each time. All of it depends on the CPU: `speed` is that of the host at hand over that of
-the one the costs were measured on.
+algorithm each time. Compiled code issues kernels, by a function that was generated for them,
+after it has checked its guards; CUDA graphs issue theirs. All of it depends on the CPU: `speed` is
+that of the host at hand over that of the one the costs were measured on.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import lru_cache
 from outlay.caching import ById
 from outlay.predict.calibration import Calibration
 from outlay.predict.kernels import recurrent_turns
-from outlay.trace.profile import Op, Trace
+from outlay.trace.profile import CompiledOp, Op, Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,15 @@ def elapsed_s(device_s: float, host_s: float) -> float:
 @lru_cache(maxsize=1024)
 def _reference_host_s(trace: ById[Trace], calibration: ById[Calibration]) -> float:
     number = calibration.value.number
-    return sum(op.count * _calls(op) * number(f"host_{_call_kind(op)}_s") for op in trace.value.ops)
+    trace_ops = trace.value.ops
+    eager = [op for op in trace_ops if not isinstance(op, CompiledOp)]
+    issuing_s = sum(op.count * _calls(op) * number(f"host_{_call_kind(op)}_s") for op in eager)
+    if not trace.value.compiled_calls:
+        return issuing_s
+    started = [op for op in trace_ops if isinstance(op, CompiledOp) and not op.in_graph]
+    kernels = sum(op.count * _calls(op) * op.launches for op in started)
+    calls_s = trace.value.compiled_calls * number("host_compiled_call_s")
+    return issuing_s + kernels * number("host_compiled_kernel_s") + calls_s
 
 
 def _calls(op: Op) -> float:

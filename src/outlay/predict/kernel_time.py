@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +26,7 @@ from outlay.predict.kernels import (
     Product,
     Stated,
     attention_kernels,
+    fused_kernels,
     matmul_kernels,
     norm_kernels,
     pass_kernels,
@@ -34,11 +35,14 @@ from outlay.predict.kernels import (
     stated_kernels,
 )
 from outlay.predict.roofline import RooflineGpu, arithmetic_of, tensor_types
-from outlay.trace.profile import Kind, Op, Phase, Trace
+from outlay.trace.profile import CompiledOp, Kind, Op, Phase, Trace
 from outlay.uncertainty import Array
 
 Places = npt.NDArray[np.intp]
 """Rows of a table."""
+
+COMPILED = "compiled"
+"""Among the errors of kernels: that nothing says how well compiled code is predicted."""
 
 # A step
 
@@ -79,6 +83,8 @@ def _device_time(
     kinds = table.kind.sums(times_s)
     total_s = sum(kinds.values())
     kernel_errors = _kernel_errors(families, total_s, calibration)
+    if trace.value.compiled_calls:
+        kernel_errors[COMPILED] = calibration.number("compiled_error")
     return DeviceTime(
         total_s=total_s,
         by_kind_s=dict(sorted(kinds.items(), key=lambda item: -item[1])),
@@ -227,11 +233,15 @@ def kernels_of(op: Op, *, tensor_cores: bool, transforms: bool = False) -> tuple
     """The kernels one operator starts; none for a view. `transforms`: see `convolution_kernels`."""
     if op.launches <= 0 and op.moved_bytes <= 0 and op.flops <= 0:
         return ()
+    if isinstance(op, CompiledOp) and op.is_fused:
+        return fused_kernels(op)
     if op.efficiency is not None:
         return stated_kernels(op)
     if not op.shapes:
         return shapeless_kernels(op)
     if op.kind == "conv" and "convolution" in op.name and len(op.shapes) > 2:
+        if tensor_cores and isinstance(op, CompiledOp) and op.is_turned:
+            op = replace(op, layout="channels_last")
         return convolution_kernels(op, tensor_cores=tensor_cores, transforms=transforms)
     if op.kind == "gemm":
         return matmul_kernels(op)

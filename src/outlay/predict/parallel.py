@@ -338,7 +338,13 @@ def parallel_step(
         samples, placement, conditions, correction, calibration, gpus=max(loading, 1)
     ).scaled(micro_batches)
     device_error = device_range(1.0, device, placement, conditions, correction, calibration)
-    host_error = host_range(1.0, conditions, correction, calibration)
+    host_error = host_range(
+        1.0,
+        conditions,
+        correction,
+        calibration,
+        is_compiled=profile.compiled is not None,
+    )
     times: dict[Case, ParallelStepTime] = {}
     for case in CASES:
         case_phases = phases.scaled(_in_case(device_error, case), _in_case(host_error, case))
@@ -358,6 +364,7 @@ def parallel_step(
         or _over_cases(*(max(times[case].total_s, _in_case(arrival, case)) for case in CASES)),
         time_from=time_from(correction, arrival, stated_host),
         is_checked=is_checked(placement.gpu, conditions.evidence, calibration),
+        compiled=profile.compiled,
         custom_ops=custom_ops_of(profile),
         device_time_s=device_s,
         host_time_s=host_s,

@@ -51,7 +51,7 @@ from outlay.predict.roofline import (
     trace_at,
 )
 from outlay.predict.strategy import ONE_GPU, Strategy
-from outlay.trace.profile import Kind, Precision, Profile
+from outlay.trace.profile import CompileMode, Kind, Precision, Profile
 from outlay.uncertainty import Estimate
 
 Bound = Literal["arithmetic", "memory", "host", "input", "network"]
@@ -127,6 +127,8 @@ class StepPrediction:
     is_checked: bool = True
     """Whether predictions for such a GPU were ever held against a measurement; otherwise its time
     rests on its datasheet alone, and has the wide range of that."""
+    compiled: CompileMode | None = None
+    """The mode of torch.compile it is predicted in; None: eager code."""
     custom_ops: tuple[str, ...] = ()
     """Its operators of extensions, which need a build for the GPU."""
     device_time_s: float
@@ -219,7 +221,8 @@ def predict_step(
     device_s = device.total_s * device_factor
     host_s = host_time_s(trace, calibration, conditions.host) * host_factor
     arrival = input_range(samples, placement, conditions, correction, calibration)
-    host = host_range(host_s, conditions, correction, calibration)
+    is_compiled = profile.compiled is not None
+    host = host_range(host_s, conditions, correction, calibration, is_compiled=is_compiled)
     stated_host = stated_host_range(host, conditions.host, correction)
     memory = memory_need(profile, samples, budget, calibration)
     if samples <= largest_measured:
@@ -236,6 +239,7 @@ def predict_step(
         ),
         time_from=time_from(correction, arrival, stated_host),
         is_checked=is_checked(placement.gpu, conditions.evidence, calibration),
+        compiled=profile.compiled,
         custom_ops=custom_ops_of(profile),
         device_time_s=device_s,
         host_time_s=host_s,
@@ -380,11 +384,21 @@ def device_range(
 
 
 def host_range(
-    host_s: float, conditions: Conditions, correction: Correction, calibration: Calibration
+    host_s: float,
+    conditions: Conditions,
+    correction: Correction,
+    calibration: Calibration,
+    *,
+    is_compiled: bool = False,
 ) -> Estimate:
-    """Hosts differ; one that was measured, by a test or by a step on this GPU, much less."""
+    """Hosts differ; one that was measured, by a test or by a step on this GPU, much less.
+
+    What compiled code costs a host is a guess, unless such a step was measured.
+    """
     is_known = conditions.host.measured or correction.host_known
     name = "host_range_measured" if is_known else "host_range"
+    if is_compiled and not correction.host_known:
+        name = "host_range_compiled"
     return calibration.estimate(name).scaled(host_s)
 
 

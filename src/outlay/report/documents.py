@@ -676,6 +676,8 @@ class PredictionDocument:
     step_time_from: str
     step_is_checked: bool
     """Whether predictions for such a GPU were ever held against a measurement."""
+    compiled: str | None
+    """The mode of torch.compile that the step is predicted in; null: eager code."""
     host_time_s: float
     device_time_s: float
     device_time_by_kind_s: Mapping[str, float]
@@ -725,6 +727,7 @@ def _prediction_document(
         step_time_s=step.step_time_s,
         step_time_from=step.time_from,
         step_is_checked=step.is_checked,
+        compiled=step.compiled,
         host_time_s=step.host_time_s,
         device_time_s=step.device_time_s,
         device_time_by_kind_s={str(kind): time_s for kind, time_s in step.by_kind_s.items()},

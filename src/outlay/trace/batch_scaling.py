@@ -20,9 +20,11 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from outlay.trace.allocator import peak_use_and_need
+from outlay.trace.fusion import Flow, fused_ops
 from outlay.trace.profile import (
     AllocatorUse,
     BlockGroup,
+    Fused,
     History,
     Memory,
     Op,
@@ -110,9 +112,15 @@ def _identity(op: Op) -> tuple[object, ...]:
 
 
 def fit_aligned(
-    sizes: tuple[int, ...], traces: Sequence[Sequence[Op]], period: int
+    sizes: tuple[int, ...],
+    traces: Sequence[Sequence[Op]],
+    period: int,
+    flows: Sequence[Sequence[Flow]] = (),
 ) -> tuple[tuple[ProfileOp, ...], list[str]]:
-    """One operation per group of identical ones, and what could not be fitted."""
+    """One operation per group of identical ones, and what could not be fitted.
+
+    `flows` are those of the operations of each trace, where they were noted.
+    """
     inexact = 0
 
     def fit(values: Iterable[float]) -> Polynomial:
@@ -121,7 +129,11 @@ def fit_aligned(
         inexact += not exact
         return polynomial
 
-    merged = _merged((_fitted(ops, fit) for ops in zip(*traces, strict=True)), period)
+    fitted = (_fitted(ops, fit) for ops in zip(*traces, strict=True))
+    fused = fit_fused(sizes, traces, flows)
+    merged = _merged(
+        (replace(op, fused=left) for op, left in zip(fitted, fused, strict=True)), period
+    )
     if not inexact:
         return merged, []
     note = (
@@ -149,6 +161,52 @@ def _fitted(ops: Sequence[Op], fit: _Fit) -> ProfileOp:
             for shapes in zip(*(op.shapes for op in ops), strict=True)
         ),
         efficiency=ops[-1].efficiency,
+    )
+
+
+def fit_fused(
+    sizes: tuple[int, ...], traces: Sequence[Sequence[Op]], flows: Sequence[Sequence[Flow]]
+) -> list[Fused | None]:
+    """What torch.compile leaves of each operation, by what the largest trace shares.
+
+    None of each where the flows do not line up, or were not noted.
+    """
+    if not flows or not _flows_align(traces, flows):
+        return [None] * len(traces[0])
+    places = _distinct(flows[-1])
+    distinct = [[of_trace[place] for place in places] for of_trace in flows]
+    last_ops = [traces[-1][place] for place in places]
+    left = fused_ops(last_ops, distinct[-1])
+    numbers = {id(flow): number for number, flow in enumerate(distinct[-1])}
+    fitted: list[Fused | None] = []
+    for row, flow in zip(zip(*traces, strict=True), flows[-1], strict=True):
+        fused = left[numbers[id(flow)]]
+        if fused is None or fused.slots is None:
+            fitted.append(None if fused is None else Fused(launches=fused.launches))
+            continue
+        amounts = tuple(
+            fused.moved_bytes(op, of_trace) for op, of_trace in zip(row, distinct, strict=True)
+        )
+        moved = polynomial_through(sizes, amounts)[0]
+        fitted.append(Fused(moved_bytes=moved, launches=fused.launches))
+    return fitted
+
+
+def _distinct(flows: Sequence[Flow]) -> list[int]:
+    """The places of flows that are not those of a step that was noted once more."""
+    first: dict[int, int] = {}
+    for place, flow in enumerate(flows):
+        first.setdefault(id(flow), place)
+    return list(first.values())
+
+
+def _flows_align(traces: Sequence[Sequence[Op]], flows: Sequence[Sequence[Flow]]) -> bool:
+    """Whether all traces read and write as many tensors in each operation."""
+    if any(len(ops) != len(of_trace) for ops, of_trace in zip(traces, flows, strict=True)):
+        return False
+    return all(
+        len({(len(flow.reads), len(flow.sizes_bytes)) for flow in row}) == 1
+        for row in zip(*flows, strict=True)
     )
 
 
@@ -457,8 +515,11 @@ def profile_of_captures(
     sizes = tuple(capture.batch_size for capture in captures)
     traces = [capture.ops for capture in captures]
     history = _common_history(captures)
-    fit = fit_aligned if aligned(traces) else fit_by_kind
-    ops, notes = fit(sizes, traces, last.period)
+    if aligned(traces):
+        flows = [capture.flows for capture in captures]
+        ops, notes = fit_aligned(sizes, traces, last.period, flows)
+    else:
+        ops, notes = fit_by_kind(sizes, traces, last.period)
     return Profile(
         name=name,
         description=description,
@@ -471,6 +532,7 @@ def profile_of_captures(
         history=history,
         issued_ops=len(last.ops) / last.period,
         structure=_structure(captures),
+        compilable=last.compilable,
         period=last.period,
         unknown_ops={op: count / last.period for op, count in last.unknown_ops.items()},
         notes=(*last.notes, *notes, *_size_notes(sizes)),

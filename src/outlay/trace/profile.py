@@ -49,6 +49,9 @@ Layout = Literal[
 ]
 """How an operator's tensors lie in memory: it decides which kernel runs, and how fast."""
 
+CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
+"""A mode of torch.compile. The last two run what the host issues as CUDA graphs."""
+
 Polynomial = tuple[float, ...]
 """Coefficients (c0, c1, ...) of c0 + c1 b + c2 b^2 in the batch size b."""
 
@@ -83,6 +86,18 @@ class Op:
     efficiency: float | None = None
     """The share of what a GPU can do at most that one of them reaches, where somebody has told it
     (`outlay.register_op`); then no other model of its time is used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledOp(Op):
+    """An operation of compiled code, with what fusing has left of it."""
+
+    is_fused: bool = False
+    """Whether it is a part of a generated kernel; else it is as it was, in a library."""
+    is_turned: bool = False
+    """Whether its images are in channels last, for tensor cores, and were not before."""
+    in_graph: bool = False
+    """Whether a CUDA graph starts it, and the host does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +203,8 @@ class Trace:
     """Operations the host issues one after another, views included."""
     unknown_ops: frozenset[str] = frozenset()
     """Names of operators without a formula: of these, the least they can take is known."""
+    compiled_calls: float = 0.0
+    """Compiled functions that the step calls; 0 of eager code."""
 
     @property
     def flops(self) -> float:
@@ -198,6 +215,16 @@ class Trace:
     def moved_bytes(self) -> float:
         """Bytes read and written by one step if every operation goes to memory."""
         return sum(op.count * op.moved_bytes for op in self.ops)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fused:
+    """What is left of an operation where torch.compile compiles it (`outlay.trace.fusion`)."""
+
+    moved_bytes: Polynomial | None = None
+    """None: all of it, as it is fused with nothing."""
+    launches: float = 1
+    """Of a group that becomes one kernel, the first operation has that one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,25 +242,48 @@ class ProfileOp:
     layout: Layout = "plain"
     shapes: tuple[tuple[Polynomial, ...], ...] = ()
     efficiency: float | None = None
+    fused: Fused | None = None
+    """None: it is in code that is not compiled, or nobody knows (`Profile.knows_fusions`)."""
 
     def at(self, batch_size: int, *, shapes: bool = True) -> Op:
         """The operation at one batch size, with or without the shapes, which take the longest."""
-        return Op(
-            name=self.name,
-            kind=self.kind,
-            phase=self.phase,
-            precision=self.precision,
-            count=self.count,
-            flops=max(value_at(self.flops, batch_size), 0.0),
-            moved_bytes=max(value_at(self.moved_bytes, batch_size), 0.0),
-            launches=self.launches,
-            layout=self.layout,
-            shapes=tuple(
+        return Op(**self._amounts(batch_size, shapes=shapes))
+
+    def _amounts(self, batch_size: int, *, shapes: bool) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "phase": self.phase,
+            "precision": self.precision,
+            "count": self.count,
+            "flops": max(value_at(self.flops, batch_size), 0.0),
+            "moved_bytes": max(value_at(self.moved_bytes, batch_size), 0.0),
+            "launches": self.launches,
+            "layout": self.layout,
+            "shapes": tuple(
                 tuple(round(value_at(size, batch_size)) for size in shape) for shape in self.shapes
             )
             if shapes
             else (),
-            efficiency=self.efficiency,
+            "efficiency": self.efficiency,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledProfileOp(ProfileOp):
+    """A `CompiledOp` at any batch size."""
+
+    is_fused: bool = False
+    is_turned: bool = False
+    in_graph: bool = False
+
+    def at(self, batch_size: int, *, shapes: bool = True) -> CompiledOp:
+        """The operation at one batch size."""
+        return CompiledOp(
+            **self._amounts(batch_size, shapes=shapes),
+            is_fused=self.is_fused,
+            is_turned=self.is_turned,
+            in_graph=self.in_graph,
         )
 
 
@@ -253,6 +303,20 @@ class PublishedBatch:
         A batch that was spread over many GPUs may be taken by fewer.
         """
         return max(self.per_gpu or 0, (self.global_batch_size or 0) // gpus, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compilable:
+    """How a step calls torch.compile."""
+
+    mode: CompileMode | None = None
+    """In which the step compiles code itself; None: it does not, and all but its optimizer counts
+    as what could be compiled."""
+    calls: float = 1
+    """Compiled functions that it calls, each of which checks its guards."""
+
+
+NOT_COMPILED = Compilable()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,6 +353,17 @@ class Profile:
     """Whether the trace was made earlier, and kept (`outlay.trace.trace_cache`)."""
     published: PublishedBatch | None = None
     """The batch of the recipe that a bundled profile follows."""
+    compilable: Compilable | None = None
+    """How its code calls torch.compile; None where nobody knows."""
+    compiled: CompileMode | None = None
+    """As which its operations are counted; None: eager code."""
+    eager: Profile | None = field(default=None, compare=False, repr=False)
+    """Of compiled code, the profile it was made of."""
+
+    @property
+    def knows_fusions(self) -> bool:
+        """Whether the trace noted which operations share data."""
+        return any(op.fused is not None for op in self.ops)
 
     @property
     def asks_for_bf16(self) -> bool:
@@ -323,7 +398,12 @@ class Profile:
             parameters=self.parameters,
             issued_ops=self.issued_ops,
             unknown_ops=self._unknown_names(),
+            compiled_calls=0.0 if self.compiled is None else self._compiled_calls,
         )
+
+    @property
+    def _compiled_calls(self) -> float:
+        return 1.0 if self.compilable is None else self.compilable.calls
 
     def _unknown_names(self) -> frozenset[str]:
         """Of operators without a formula; where a step's are summed by kind, that sum's."""

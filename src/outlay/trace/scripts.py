@@ -313,7 +313,12 @@ def profile_of_one(script: ScriptCapture, name: str, description: str, sample: s
         notes=capture.notes,
     )
     profile = profile_of_step(step)
-    return replace(profile, description=description, period=capture.period)
+    return replace(
+        profile,
+        description=description,
+        period=capture.period,
+        compilable=capture.compilable,
+    )
 
 
 def script_captures(tracer: ScriptTracer, sizes: Sequence[int]) -> Iterator[Capture]:

@@ -13,12 +13,17 @@ A file is JSON, gzipped where its name ends in `.gz`:
      "structure": null or {"gradient_bytes": x, "ready": [...], "blocks": [{"name", "count",
                            "parameters", "output_bytes", "width"}, ...]},
      "ops": [{"name", "kind", "phase", "precision", "count", "flops", "moved_bytes",
-              "launches", "layout", "shapes", "efficiency"}, ...]}
+              "launches", "layout", "shapes", "efficiency"}, ...],
+     "compile": null or {"mode": null or "...", "calls": x, "fused": [...]}}
 
 A polynomial in the batch size is a number if constant, else the list of its coefficients, constant
 first. Of the history's events, n >= 0 makes a storage of `sizes[n]` bytes and -n ends the n-th last
 made; profiles without `history` or `structure` are read, too. Of an operation, `launches` 1,
 `layout` "plain", empty `shapes` and no stated `efficiency` are left out.
+
+`compile` says how the step calls torch.compile, and of each of the `ops` what would be left of it:
+null where it is not compiled, [] where it is but stays as it is, else [bytes, launches]. It is left
+out where nobody knows, as in older files; `fused` is empty where no trace said what shares data.
 
 A step at any length of a sample is kept alike, as `"kind": "outlay profile of any length"`, with
 other keys for what the length changes:
@@ -66,6 +71,9 @@ from outlay.trace.length_profile import (
 from outlay.trace.profile import (
     AllocatorUse,
     BlockGroup,
+    Compilable,
+    CompileMode,
+    Fused,
     History,
     Kind,
     Memory,
@@ -227,6 +235,7 @@ def profile_to_json(profile: Profile) -> dict[str, Any]:
     """The profile as plain JSON values."""
     head = {"schema": SCHEMA, "kind": MARK}
     plain = {name: _value(getattr(profile, name)) for name in _PLAIN_FIELDS}
+    compiling = {} if profile.compilable is None else {"compile": _compile_to_json(profile)}
     return {
         **head,
         **plain,
@@ -236,6 +245,7 @@ def profile_to_json(profile: Profile) -> dict[str, Any]:
         "history": None if profile.history is None else history_to_json(profile.history),
         "structure": None if profile.structure is None else _structure_to_json(profile.structure),
         "ops": [_op_to_json(op) for op in profile.ops],
+        **compiling,
     }
 
 
@@ -258,6 +268,7 @@ def profile_from_json(content: object, *, source: str = "the given text") -> Pro
             structure=None if structure is None else _structure_from_json(structure),
             ops=tuple(map(_op_from_json, content["ops"])),
         )
+        profile = _with_compile(profile, content.get("compile"))
         _check(profile)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise _unreadable(source, _malformed(error)) from error
@@ -467,6 +478,52 @@ def _op_from_json(row: dict[str, Any]) -> ProfileOp:
         shapes=tuple(tuple(map(_polynomial_from_json, shape)) for shape in shapes),
         **row,
     )
+
+
+def _compile_to_json(profile: Profile) -> dict[str, object]:
+    """How the step calls torch.compile, and what that would leave of each operation."""
+    assert profile.compilable is not None
+    fused = [_fused_to_json(op.fused) for op in profile.ops] if profile.knows_fusions else []
+    return {
+        "mode": profile.compilable.mode,
+        "calls": _value(profile.compilable.calls),
+        "fused": fused,
+    }
+
+
+def _fused_to_json(fused: Fused | None) -> object:
+    if fused is None:
+        return None
+    if fused.moved_bytes is None:
+        return []
+    return [_polynomial_to_json(fused.moved_bytes), _value(fused.launches)]
+
+
+def _with_compile(profile: Profile, content: Mapping[str, Any] | None) -> Profile:
+    """The profile with what a file says of torch.compile."""
+    if content is None:
+        return profile
+    mode = content["mode"]
+    if mode is not None and mode not in get_args(CompileMode):
+        raise ValueError(f"torch.compile has no mode {mode!r}")
+    compilable = Compilable(mode=mode, calls=float(content["calls"]))
+    rows = content["fused"] or [None] * len(profile.ops)
+    ops = tuple(
+        replace(op, fused=_fused_from_json(row, op))
+        for op, row in zip(profile.ops, rows, strict=True)
+    )
+    return replace(profile, compilable=compilable, ops=ops)
+
+
+def _fused_from_json(row: Sequence[Any] | None, op: ProfileOp) -> Fused | None:
+    if row is None:
+        return None
+    if not row:
+        return Fused(launches=op.launches)
+    moved_bytes, launches = row
+    if not math.isfinite(launches) or launches < 0:
+        raise ValueError(f"{op.name} launches {launches} kernels")
+    return Fused(moved_bytes=_polynomial_from_json(moved_bytes), launches=float(launches))
 
 
 def _polynomial_to_json(polynomial: Polynomial) -> object:

@@ -393,6 +393,11 @@ class StepTable(Table[Step]):
         "on get the measured time, others what that says of them.",
     )
     precision: Literal["as traced", "fp32", "tf32", "fp16", "bf16"] = "as traced"
+    compiled: bool | Literal["default", "reduce-overhead", "max-autotune"] | None = Field(
+        None,
+        description="Whether it runs under torch.compile, or in which mode (true: default); "
+        "without it as its own code says, or its measurement.",
+    )
     global_batch_size: BatchSize | None = Field(
         None,
         description="Samples of one update over all GPUs, kept on every machine (in several passes "
@@ -423,8 +428,16 @@ class StepTable(Table[Step]):
             "batch_size": None if self.batch_size == "max" else self.batch_size,
             "batch_left_open": self.batch_size is None,
             "precision": None if self.precision == "as traced" else self.precision,
+            "compiled": _compiling(self.compiled),
             "settings": tuple(sorted(self.settings.items())),
         }
+
+
+def _compiling(said: bool | str | None) -> str | None:
+    """What a workload file says of torch.compile, as a mode."""
+    if isinstance(said, bool):
+        return "default" if said else "eager"
+    return said
 
 
 class LengthTable(Table[Length]):

@@ -17,6 +17,10 @@ FREE_SOURCES = frozenset({"home", "internet"})
 """Places to fetch from that charge nothing for it."""
 
 
+Compiling = Literal["eager", "default", "reduce-overhead", "max-autotune"]
+"""Whether a step runs under torch.compile, and in which of its modes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """The training step: a bundled profile, a saved one, a measurement, code to trace, or a model
@@ -46,6 +50,8 @@ class Step:
     """Files of measurements of this step, whose times correct the prediction."""
     precision: str | None = None
     """Arithmetic to use instead of the traced one."""
+    compiled: Compiling | None = None
+    """The mode of torch.compile it runs in; None: as its own code says, or its measurement."""
     global_batch_size: int | None = None
     """Samples of one update over all GPUs, where that is kept; None: it grows with the GPUs."""
     strategy: str | None = None

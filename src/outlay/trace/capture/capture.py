@@ -39,14 +39,21 @@ from outlay.trace.capture.recorder import (
     track_recomputation,
     with_storage,
 )
-from outlay.trace.capture.wrappers import AttributePatches, patch_decorators, remove_at_end
+from outlay.trace.capture.wrappers import (
+    AttributePatches,
+    compiled_code,
+    patch_decorators,
+    remove_at_end,
+)
 from outlay.trace.libraries import stand_ins
+from outlay.trace.profile import NOT_COMPILED, Compilable
 from outlay.trace.target import SELECTED, UNCHANGED, Changes, StepBuilder, StepFunction
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
     from outlay.trace.capture.memory_tracker import MemoryTracker
+    from outlay.trace.fusion import Flow
     from outlay.trace.profile import Op
     from outlay.trace.step_report import CallSite
 
@@ -78,6 +85,10 @@ class Capture:
     notes: tuple[str, ...]
     sites: tuple[CallSite | None, ...] = ()
     """The user's line of each operation; empty without `with_lines`."""
+    flows: tuple[Flow, ...] = ()
+    """What each operation read and wrote."""
+    compilable: Compilable = NOT_COMPILED
+    """How the step calls torch.compile."""
     library_sites: tuple[CallSite | None, ...] = ()
     """The line of an installed library that the user's line led to, if any; empty likewise."""
 
@@ -177,6 +188,7 @@ def recording_on_fake_tensors(recorder: Recorder, notes: set[str]) -> Iterator[A
     with (
         _without_automatic_gc(),
         stand_ins.installed(),
+        compiled_code.scope(),
         patched_cuda(notes, recorder.selection.array_values) as patches,
         force_eager(),
         mode,
@@ -217,6 +229,8 @@ def capture_of(
         ),
         sites=tuple(recorder.sites),
         library_sites=tuple(recorder.library_sites),
+        flows=tuple(recorder.flows),
+        compilable=recorder.compilable(period),
     )
 
 
@@ -281,12 +295,15 @@ def start_recording(recorder: Recorder) -> list[Tensor]:
     recorder.memory.set_role("parameters", parameters)
     recorder.memory.restart()
     recorder.recording = True
+    recorder.calls_before = compiled_code.calls
     return parameters
 
 
 def stop_recording(recorder: Recorder, parameters: Sequence[Tensor]) -> list[Tensor]:
     """Record no longer; returns the parameters with those that optimizers alone have."""
     recorder.recording = False
+    recorder.compile_mode = compiled_code.mode
+    recorder.compiled_calls = compiled_code.calls - recorder.calls_before
     recorder.memory.finish()
     ids = {id(p) for p in parameters}
     rest = [p for key, p in recorder.optimized.items() if key not in ids]

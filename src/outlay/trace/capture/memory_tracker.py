@@ -111,6 +111,11 @@ class MemoryTracker:
         """Whether the tensor's storage was noted, and lives."""
         return tensor.untyped_storage()._cdata in self._live
 
+    def number_of(self, tensor: Tensor) -> int | None:
+        """The number of the tensor's storage; None where it was not noted."""
+        entry = self._live.get(tensor.untyped_storage()._cdata)
+        return None if entry is None else entry.number
+
     def set_role(self, role: Role, tensors: Iterable[Tensor]) -> None:
         """Give the storages of these tensors a role; the first role stays."""
         for tensor in tensors:

@@ -2,8 +2,8 @@
 
 `op_of` makes an `Op` of one dispatched operator: its kind, amounts, precision, layout and shapes.
 `CallSites` finds the line of the user's code that an operation comes from, `PhaseTracker` the phase
-of the step it belongs to. `Recorder` is the dispatch mode that runs each operator on fake tensors
-and notes all this, and the memory it takes.
+of the step it belongs to, `FlowTracker` what it reads and writes. `Recorder` is the dispatch mode
+that runs each operator on fake tensors and notes all this, and the memory it takes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import linecache
+import math
 import sys
 import threading
 from collections import Counter
@@ -30,12 +31,13 @@ from outlay.trace.capture.branches import TURNS, Answers
 from outlay.trace.capture.constant_values import Args, Kwargs
 from outlay.trace.capture.fake_results import run_operator
 from outlay.trace.capture.memory_tracker import MemoryTracker
-from outlay.trace.capture.wrappers import AttributePatches, remove_at_end
+from outlay.trace.capture.wrappers import AttributePatches, compiled_code, remove_at_end
 from outlay.trace.formulas import Hint, OpCost, cost_of, formula_for
+from outlay.trace.fusion import Flow, Value
 from outlay.trace.own_files import OwnFiles, library_name
-from outlay.trace.profile import Kind, Op, Phase, Precision
+from outlay.trace.profile import Compilable, CompileMode, Kind, Op, Phase, Precision
 from outlay.trace.step_report import CallSite
-from outlay.trace.traffic import layout_of, tensors_in
+from outlay.trace.traffic import elements, layout_of, tensors_in
 from outlay.trace.workspace import (
     Workspace,
     has_workspace_formula,
@@ -50,7 +52,6 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
 
     from outlay.trace.capture.data_dependent import SelectionSizes
-
 
 # One dispatched operator as an `Op`
 
@@ -332,6 +333,110 @@ def track_recomputation(phases: PhaseTracker) -> Iterator[None]:
         patches.restore()
 
 
+# What operations read and wrote
+
+
+class FlowTracker:
+    """Makes the flow of each operation, in order."""
+
+    def __init__(self, memory: MemoryTracker) -> None:
+        self._memory = memory
+        self._versions: dict[int, int] = {}
+        self._compiled_nodes: set[int] = set()
+        """Autograd's numbers of nodes that compiled code made: their backward is compiled, too."""
+
+    def flow_of(self, func: OpOverload, op: Op, args: Args, kwargs: Kwargs, out: object) -> Flow:
+        """What an operator that has just run read and wrote."""
+        is_compiled = self._is_compiled(op)
+        if op.launches <= 0:
+            return Flow(is_compiled=is_compiled)
+        changed = [t for argument in _changed(func, args, kwargs) for t in _on_gpu(argument)]
+        results = [t for t in _on_gpu(out) if not any(t is other for other in changed)]
+        read = list({id(t): t for t in _on_gpu((args, kwargs))}.values())
+        reads = [(self._value(t), int(t.storage_offset())) for t in read]
+        writes = [self._written(t) for t in (*changed, *results)]
+        written_bytes = [_bytes(t) for t in (*changed, *results)]
+        limit = max(int(op.moved_bytes) - sum(written_bytes), 0)
+        read_bytes = _within(limit, [_bytes(t) for t in read])
+        whole = [t for t, size in zip(read, read_bytes, strict=True) if size == _bytes(t)]
+        return Flow(
+            reads=tuple(reads),
+            writes=tuple(writes),
+            sizes_bytes=(*read_bytes, *written_bytes),
+            elements=max((math.prod(t.shape) for t in (*whole, *changed, *results)), default=0),
+            is_compiled=is_compiled,
+        )
+
+    def _is_compiled(self, op: Op) -> bool:
+        """Whether it is in compiled code, or what autograd runs for such; see `Compilable`."""
+        if compiled_code.mode is None:
+            return op.phase != "optimizer"
+        node = torch._C._current_autograd_node()
+        if node is not None and compiled_code.depth == 0:
+            return node._sequence_nr() in self._compiled_nodes
+        if compiled_code.depth:
+            self._compiled_nodes.add(torch.autograd._get_sequence_nr() - 1)
+        return compiled_code.depth > 0
+
+    def _value(self, tensor: Tensor) -> Value:
+        number = self._memory.number_of(tensor)
+        if number is None:
+            return -tensor.untyped_storage()._cdata, 0
+        return number, self._versions.get(number, 0)
+
+    def _written(self, tensor: Tensor) -> Value:
+        number, version = self._value(tensor)
+        self._versions[number] = version + 1
+        return number, version + 1
+
+
+def _within(limit_bytes: int, sizes_bytes: list[int]) -> list[int]:
+    """What is really read of each tensor: where a formula has less, less of the largest.
+
+    Of a table of embeddings some rows are read, of a target of a copy nothing.
+    """
+    excess = sum(sizes_bytes) - limit_bytes
+    while excess > 0:
+        place = max(range(len(sizes_bytes)), key=sizes_bytes.__getitem__)
+        taken = min(sizes_bytes[place], excess)
+        sizes_bytes[place] -= taken
+        excess -= taken
+    return sizes_bytes
+
+
+def _bytes(tensor: Tensor) -> int:
+    return int(elements(tensor) * tensor.dtype.itemsize)
+
+
+def _on_gpu(values: object) -> Iterator[Tensor]:
+    for value in tree_iter(values):
+        if isinstance(value, Tensor) and value.layout == torch.strided:
+            if type(value).__torch_dispatch__ is not Tensor.__torch_dispatch__ and hasattr(
+                value, "__tensor_flatten__"
+            ):
+                continue  # made of other tensors, which are never fused
+            if value.device.type == "cuda":
+                yield value
+
+
+def _changed(func: OpOverload, args: Args, kwargs: Kwargs) -> Iterator[object]:
+    """The arguments that an operator writes to."""
+    for place, name in _written_arguments(func):
+        if place < len(args):
+            yield args[place]
+        elif name in kwargs:
+            yield kwargs[name]
+
+
+@cache
+def _written_arguments(func: OpOverload) -> tuple[tuple[int, str], ...]:
+    return tuple(
+        (place, argument.name)
+        for place, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+
+
 # The recorder
 
 
@@ -372,6 +477,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.selection = selection
         self.memory = MemoryTracker(batch_size)
         self.ops: list[Op] = []
+        self.flows: list[Flow] = []
+        """What each operation read and wrote."""
+        self._flow = FlowTracker(self.memory)
         self.sites: list[CallSite | None] = []
         self.library_sites: list[CallSite | None] = []
         """Of each operation, the line of an installed library, where it is not the user's own."""
@@ -390,9 +498,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.phases = PhaseTracker()
         self.optimized: dict[int, Tensor] = {}
         """Parameters that an optimizer on the GPU has updated, by identity."""
+        self.compile_mode: CompileMode | None = None
+        """In which the step compiles code; and calls of such code, before and while recording."""
+        self.calls_before = 0
+        self.compiled_calls = 0
         self._dispatched = 0
         self._answers = Answers()
         self._at_start = self._counts()
+
+    def compilable(self, period: int) -> Compilable:
+        """How the step calls torch.compile, of a record of so many."""
+        calls = max(self.compiled_calls / period, 1)
+        return Compilable(mode=self.compile_mode, calls=calls)
 
     def start_step(self) -> None:
         """Say that the next operation belongs to a new step."""
@@ -415,6 +532,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """Note the last step so many times more, as if it had run again."""
         start = self._at_start
         self.ops += self.ops[start.ops :] * times
+        self.flows += self.flows[start.ops :] * times
         self.sites += self.sites[start.sites :] * times
         self.library_sites += self.library_sites[start.sites :] * times
         for operator, count in list(self.unknown.items()):
@@ -473,6 +591,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     ) -> None:
         op, is_known = op_of(func, phase, args, kwargs, out)
         self.ops.append(op)
+        self.flows.append(self._flow.flow_of(func, op, args, kwargs, out))
         if not is_known:
             self.unknown[op.name] += 1
 

@@ -9,12 +9,16 @@ replacements are `AttributePatches`, which can be undone.
 from __future__ import annotations
 
 import contextlib
+import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.utils.data import DataLoader
+
+from outlay.trace.profile import CompileMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -70,6 +74,94 @@ def remove_at_end(hooks: Iterable[RemovableHandle]) -> Iterator[None]:
             hook.remove()
 
 
+# Code that is compiled
+
+
+_MODES: dict[str | None, CompileMode] = {
+    None: "default",
+    "default": "default",
+    "reduce-overhead": "reduce-overhead",
+    "max-autotune": "max-autotune",
+    "max-autotune-no-cudagraphs": "default",
+}
+
+
+@dataclass(slots=True)
+class CompiledCode:
+    """What the user's code gives to torch.compile, in this process."""
+
+    mode: CompileMode | None = None
+    """Of the first that was compiled; None: nothing was."""
+    depth: int = 0
+    """How many compiled functions deep the code is that runs."""
+    calls: int = 0
+    """Of compiled functions from code that is not."""
+
+    def compile(self, function: Any, options: dict[str, Any]) -> tuple[Any, str]:
+        """The function or module as it was, marked where Inductor is asked, and a note."""
+        is_module = isinstance(function, nn.Module)
+        name = type(function).__name__ if is_module else getattr(function, "__name__", "a function")
+        left_out = f"torch.compile was left out of the trace, which ran {name} as it is written"
+        backend = options.get("backend", "inductor")
+        if options.get("disable") or backend != "inductor":
+            return function, f"{left_out}; its times are those of eager code."
+        mode = _MODES.get(options.get("mode"), "default")
+        if (options.get("options") or {}).get("triton.cudagraphs"):
+            mode = "reduce-overhead"
+        self.mode = self.mode or mode
+        note = f"{left_out} (mode {mode})."
+        if is_module:
+            self._mark_module(function)
+            return function, note
+        return (self._marked(function) if callable(function) else function), note
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Forget at the end what is compiled meanwhile, by the step that is traced."""
+        before = self.mode, self.depth, self.calls
+        try:
+            yield
+        finally:
+            self.mode, self.depth, self.calls = before
+
+    def enter(self) -> None:
+        """Say that a compiled function begins."""
+        self.calls += self.depth == 0
+        self.depth += 1
+
+    def exit(self) -> None:
+        """Say that it has ended."""
+        self.depth -= 1
+
+    def _mark_module(self, module: nn.Module) -> None:
+        if _enter_module not in module._forward_pre_hooks.values():
+            module.register_forward_pre_hook(_enter_module, prepend=True)
+            module.register_forward_hook(_exit_module, always_call=True)
+
+    def _marked(self, function: Callable[..., object]) -> Callable[..., object]:
+        @functools.wraps(function)
+        def call(*args: object, **kwargs: object) -> object:
+            self.enter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.exit()
+
+        return call
+
+
+compiled_code = CompiledCode()
+"""Of this process: torch.compile is called while the user's file is imported, and later."""
+
+
+def _enter_module(*_: object) -> None:
+    compiled_code.enter()
+
+
+def _exit_module(*_: object) -> None:
+    compiled_code.exit()
+
+
 # What wraps a step
 
 
@@ -81,7 +173,6 @@ class NotTraceable(Exception):
         super().__init__(what)
 
 
-_COMPILED = "torch.compile was left out: the step is counted as eager code."
 _GRAPHED = "CUDA graphs were left out: the step is counted as the host issues it."
 _DISTRIBUTED = "torch.distributed was left out: the step is that of one GPU, with all of the model."
 _FLEX = (
@@ -109,12 +200,15 @@ def patch_decorators(patches: AttributePatches, notes: set[str]) -> None:
 
 
 def _patch_compilers(patches: AttributePatches, notes: set[str]) -> None:
-    def compile_(model: object = None, *_: object, **__: object) -> object:
-        notes.add(_COMPILED)
-        return (lambda function: function) if model is None else model
+    def compile_(model: object = None, **options: object) -> object:
+        if model is None:
+            return lambda function: compile_(function, **options)
+        compiled, note = compiled_code.compile(model, options)
+        notes.add(note)
+        return compiled
 
-    def compile_in_place(module: nn.Module, *_: object, **__: object) -> None:
-        compile_(module)
+    def compile_in_place(module: nn.Module, **options: object) -> None:
+        compile_(module, **options)
 
     patches.set(torch, "compile", compile_)
     patches.set(nn.Module, "compile", compile_in_place)
