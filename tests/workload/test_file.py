@@ -124,6 +124,7 @@ def test_a_file_with_everything():
         profile = "resnet50"
         batch_size = 64
         precision = "bf16"
+        compiled = "reduce-overhead"
         [length]
         epochs = 90
         [data]
@@ -165,6 +166,7 @@ def test_a_file_with_everything():
         """)
     assert workload.name == "everything"
     assert (workload.step.batch_size, workload.step.precision) == (64, "bf16")
+    assert workload.step.compiled == "reduce-overhead"
     assert workload.data == Dataset(
         samples=1_000_000,
         size_bytes=150e9,
