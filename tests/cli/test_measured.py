@@ -79,6 +79,17 @@ def test_what_ran_compiled_is_predicted_as_compiled(planned, measured):
     assert min(ratio, 1) <= there / there_before <= max(ratio, 1)
 
 
+def test_a_choice_that_rests_on_compiled_code_says_so(outlay, tmp_path):
+    path = tmp_path / "work.toml"
+    path.write_text(WORKLOAD.format(step='profile = "resnet50"\nbatch_size = 64'))
+    screen, _, _ = outlay("plan", path, "--compiled").out.partition("\n\n")
+    assert "It is of compiled code, which is known less well" in " ".join(screen.split())
+    assert "compiled" not in outlay("plan", path).out
+    ended = outlay("plan", path, "--compiled", "--vary", "sessions=1,2")
+    assert ended.code == 2
+    assert "write compiled = true into [step]" in ended.err
+
+
 def test_a_compiled_measurement_of_a_step_that_is_said_to_be_eager(outlay, measured):
     path = measured(is_compiled=True)
     ended = outlay("predict", path, "--gpu", "H100 SXM", "--compiled=eager", "--json")

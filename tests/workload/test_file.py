@@ -101,6 +101,15 @@ def test_pauses_by_the_epoch_need_its_samples():
         parse_workload(SMALL + '[[pause]]\nevery = "epoch"\ntime = "5s"\n')
 
 
+@pytest.mark.parametrize(
+    ("said", "mode"),
+    [("true", "default"), ("false", "eager"), ('"max-autotune"', "max-autotune")],
+)
+def test_whether_a_step_is_compiled(said, mode):
+    workload = parse_workload(SMALL.replace("[step]", f"[step]\ncompiled = {said}"))
+    assert workload.step.compiled == mode
+
+
 def test_the_smallest_file():
     workload = parse_workload(SMALL)
     assert workload.name == "training run"
