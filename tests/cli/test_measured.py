@@ -61,6 +61,48 @@ def width(one):
     return one["step_time_s"]["high"] / one["step_time_s"]["low"]
 
 
+# --- compiled code ---
+
+
+def test_what_ran_compiled_is_predicted_as_compiled(planned, measured):
+    path = measured(is_compiled=True)
+    compiled = planned('profile = "resnet50"\nbatch_size = 64\ncompiled = true')
+    plain = planned('profile = "resnet50"\nbatch_size = 64')
+    for option in (compiled["H100 SXM"], compiled["RTX 3090"]):
+        assert option["step_time_s"]["likely"] < plain[option["gpu"]]["step_time_s"]["likely"]
+    carried = planned(f'profile = "{path}"')
+    # 64 samples take 0.111 s on the RTX 3090, compiled: the ratio is that to the compiled step
+    assert carried["RTX 3090"]["step_time_s"]["likely"] == pytest.approx(0.111)
+    ratio = 0.111 / compiled["RTX 3090"]["step_time_s"]["likely"]
+    there = carried["H100 SXM"]["step_time_s"]["likely"]
+    there_before = compiled["H100 SXM"]["step_time_s"]["likely"]
+    assert min(ratio, 1) <= there / there_before <= max(ratio, 1)
+
+
+def test_a_choice_that_rests_on_compiled_code_says_so(outlay, tmp_path):
+    path = tmp_path / "work.toml"
+    path.write_text(WORKLOAD.format(step='profile = "resnet50"\nbatch_size = 64'))
+    screen, _, _ = outlay("plan", path, "--compiled").out.partition("\n\n")
+    assert "It is of compiled code, which is known less well" in " ".join(screen.split())
+    assert "compiled" not in outlay("plan", path).out
+    ended = outlay("plan", path, "--compiled", "--vary", "sessions=1,2")
+    assert ended.code == 2
+    assert "write compiled = true into [step]" in ended.err
+
+
+def test_a_compiled_measurement_of_a_step_that_is_said_to_be_eager(outlay, measured):
+    path = measured(is_compiled=True)
+    ended = outlay("predict", path, "--gpu", "H100 SXM", "--compiled=eager", "--json")
+    (one,) = ended.document["predictions"]
+    assert one["compiled"] is None
+    assert any(
+        "it ran compiled code, while the step is predicted as eager" in n for n in one["notes"]
+    )
+    ended = outlay("predict", measured(is_compiled=False), "--gpu", "H100 SXM", "--compiled")
+    said = " ".join(ended.out.split())
+    assert "it ran eager code, while the step is predicted as compiled" in said
+
+
 # --- the page of one that was saved ---
 
 

@@ -143,6 +143,21 @@ def test_host_speed_changes_the_host_alone(predicted):
     assert width(fast) < width(usual)
 
 
+def test_compiled_code_is_faster_and_says_so(predicted):
+    arguments = ["--gpu", "H100 SXM", "--batch-size", 64]
+    (eager,) = predicted(*arguments)
+    (compiled,) = predicted(*arguments, "--compiled")
+    (graphs,) = predicted(*arguments, "--compiled=reduce-overhead")
+    modes = [one["compiled"] for one in (eager, compiled, graphs)]
+    assert modes == [None, "default", "reduce-overhead"]
+    assert compiled["device_time_s"] < eager["device_time_s"]
+    assert graphs["host_time_s"] < compiled["host_time_s"] < eager["host_time_s"]
+    for key in ("flops_per_step", "peak_reserved_bytes", "max_batch_size"):
+        assert compiled[key] == eager[key]
+    assert "held against four measured steps alone" in " ".join(compiled["notes"])
+    assert predicted(*arguments, "--compiled=eager")[0] == eager
+
+
 def width(one):
     return one["step_time_s"]["high"] / one["step_time_s"]["low"]
 

@@ -101,6 +101,15 @@ def test_pauses_by_the_epoch_need_its_samples():
         parse_workload(SMALL + '[[pause]]\nevery = "epoch"\ntime = "5s"\n')
 
 
+@pytest.mark.parametrize(
+    ("said", "mode"),
+    [("true", "default"), ("false", "eager"), ('"max-autotune"', "max-autotune")],
+)
+def test_whether_a_step_is_compiled(said, mode):
+    workload = parse_workload(SMALL.replace("[step]", f"[step]\ncompiled = {said}"))
+    assert workload.step.compiled == mode
+
+
 def test_the_smallest_file():
     workload = parse_workload(SMALL)
     assert workload.name == "training run"
@@ -124,6 +133,7 @@ def test_a_file_with_everything():
         profile = "resnet50"
         batch_size = 64
         precision = "bf16"
+        compiled = "reduce-overhead"
         [length]
         epochs = 90
         [data]
@@ -165,6 +175,7 @@ def test_a_file_with_everything():
         """)
     assert workload.name == "everything"
     assert (workload.step.batch_size, workload.step.precision) == (64, "bf16")
+    assert workload.step.compiled == "reduce-overhead"
     assert workload.data == Dataset(
         samples=1_000_000,
         size_bytes=150e9,

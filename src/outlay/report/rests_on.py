@@ -97,6 +97,8 @@ def _speed(plan: Plan, chosen: Option) -> Iterator[str]:
         )
     elif step.time_from == PREDICTED:
         yield f"Speed predicted, not measured on {gpu.name}."
+        if step.compiled is not None:
+            yield "It is of compiled code, which is known less well (--full says how)."
     else:
         yield f"Speed {step.time_from}."
 
