@@ -171,6 +171,10 @@ def _capture(
 # At one size
 
 
+BATCH_SIZES_OF_GANS = (4, 8, 16, 32)
+"""Multiples of four: StyleGAN2's discriminator compares images in groups of four."""
+
+
 def traced_at_its_size(
     model: Model, method: str, settings: Mapping[str, Any], folder: Path
 ) -> Profile:
@@ -178,6 +182,7 @@ def traced_at_its_size(
     chosen = RecipeSettings(values=settings)
     return profile_of(
         target_of(model, method, chosen, folder),
+        BATCH_SIZES_OF_GANS if method == "gan" else None,
         name=profile_name(model, method, chosen)[0],
         description=f"{model.title}: {find_recipe(method).title}",
         sample=sample_of(model, settings),
@@ -201,9 +206,11 @@ def _own_size(model: Model) -> int:
 
         return int(timm.models.get_pretrained_cfg(name).input_size[-1])
     if model.library == "torchvision":
-        from torchvision.models import get_model_weights
+        from torchvision.models import get_model_weights  # type: ignore[import-untyped]
 
         return int(get_model_weights(name).DEFAULT.transforms().crop_size[0])
+    if model.library == "torch":
+        return int(model.config["image_size"])
     if model.library == "diffusers":
         of_flux = 1024
         return 8 * model.config["sample_size"] if "sample_size" in model.config else of_flux
@@ -225,18 +232,15 @@ _METHODS = {
     "text to text": ("full",),
     "image and text": ("embedding",),
     "image classification": ("classify",),
-    "image generation": ("diffusion",),
+    "image generation": ("diffusion", "gan"),
     "speech to text": ("speech",),
     "speech recognition": ("speech",),
 }
 """Of each task, the methods people use."""
+_STABLE_DIFFUSION = ("stable-diffusion-xl", "stable-diffusion-1.5", "stable-diffusion-3-medium")
 _OTHER_SETTINGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     *((name, {"image_size": 224}) for name in ("dinov2-base", "dinov2-large")),
-    *(
-        (name, {"lora_rank": 16})
-        for name in ("stable-diffusion-xl", "stable-diffusion-1.5", "flux.1-dev")
-    ),
-    *((name, {"lora_rank": 16}) for name in ("stable-diffusion-3-medium",)),
+    *((name, {"lora_rank": 16}) for name in (*_STABLE_DIFFUSION, "flux.1-dev")),
 )
 """What people change of models: by their usual method."""
 _SMALL_PARAMETERS = 2e9
@@ -248,18 +252,27 @@ def steps() -> list[tuple[Model, str, Mapping[str, Any]]]:
     """Model, method and settings of each bundled step, the most used first."""
     table = {model.name: model for model in bundled_models()}
     models = [table[name] for name in dict.fromkeys([*_FIRST, *table])]
-    every = [(model, method) for model in models for method in _METHODS.get(model.task, ())]
+    every = [
+        (model, method)
+        for model in models
+        for method in _METHODS.get(model.task, ())
+        if method in methods_for(model)
+    ]
     small = [
         (model, method)
         for model, method in every
-        if _parameters(model) < _SMALL_PARAMETERS
-        and find_recipe(method).constant("checkpointing").default
+        if _parameters(model) < _SMALL_PARAMETERS and _is_checkpointed(method)
     ]
     return [
         *((model, method, {}) for model, method in every),
         *((table[name], methods_for(table[name])[0], kept) for name, kept in _OTHER_SETTINGS),
         *((model, method, _UNCHECKPOINTED) for model, method in small),
     ]
+
+
+def _is_checkpointed(method: str) -> bool:
+    constants = find_recipe(method).constants
+    return any(constant.name == "checkpointing" and constant.default for constant in constants)
 
 
 def _parameters(model: Model) -> float:

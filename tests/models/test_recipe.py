@@ -177,8 +177,8 @@ def test_a_model_of_a_library_that_no_recipe_builds_is_refused(tmp_path):
 
 def test_every_recipe_is_for_something_and_says_what_it_does():
     assert {recipe.method for recipe in bundled_recipes()} == {
-        "classify", "detect", "diffusion", "dpo", "embedding", "full", "lora", "pretrain", "qlora",
-        "segment", "speech",
+        "classify", "detect", "diffusion", "dpo", "embedding", "full", "gan", "lora", "pretrain",
+        "qlora", "segment", "speech",
     }  # fmt: skip
     for recipe in bundled_recipes():
         assert recipe.title.endswith(".")

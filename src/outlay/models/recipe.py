@@ -122,12 +122,14 @@ _METHODS: Mapping[Task, tuple[str, ...]] = {
     "image and text": ("embedding",),
     "detection": ("detect",),
     "segmentation": ("segment",),
-    "image generation": ("diffusion",),
+    "image generation": ("diffusion", "gan"),
     "speech to text": ("speech",),
     "speech recognition": ("speech",),
 }
 _LIBRARIES: Mapping[str, tuple[Library, ...]] = {
     "detect": ("torchvision",),
+    "diffusion": ("diffusers",),
+    "gan": ("torch",),
     "segment": ("torchvision", "transformers"),
 }
 """Whose models a recipe builds, unless it is all of those of its task."""
@@ -559,6 +561,7 @@ _PACKAGES_OF_LIBRARY: Mapping[Library, tuple[str, ...]] = {
     "torchvision": ("torchvision",),
     "diffusers": ("diffusers",),
     "ultralytics": ("ultralytics",),
+    "torch": ("torch",),
 }
 
 

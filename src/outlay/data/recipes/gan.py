@@ -11,12 +11,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from parts import dtypes_of
 from torch import Tensor, nn
+from torch.nn import functional
 
 MODEL = ""
 CONFIG: dict[str, Any] = {}
@@ -105,7 +106,7 @@ class Iteration:
         """Images that the discriminator takes for real."""
         with self.in_precision():
             scores = self.discriminator(self.generator(self.noise(len(self.real))))
-            loss = F.softplus(-scores.float()).mean()
+            loss = functional.softplus(-scores.float()).mean()
         updated(self.generator_update, loss)
 
     def train_discriminator(self) -> None:
@@ -113,8 +114,8 @@ class Iteration:
         with torch.no_grad(), self.in_precision():
             made = self.generator(self.noise(len(self.real)))
         with self.in_precision():
-            loss = F.softplus(self.discriminator(made).float()).mean()
-            loss = loss + F.softplus(-self.discriminator(self.real).float()).mean()
+            loss = functional.softplus(self.discriminator(made).float()).mean()
+            loss = loss + functional.softplus(-self.discriminator(self.real).float()).mean()
         updated(self.discriminator_update, loss)
 
     def penalise_gradients(self) -> None:
@@ -168,14 +169,14 @@ def updated(optimizer: torch.optim.Adam, loss: Tensor) -> None:
 
 def leaky(x: Tensor) -> Tensor:
     """Leaky ReLU with the gain that keeps the variance."""
-    return F.leaky_relu(x, 0.2) * math.sqrt(2)
+    return functional.leaky_relu(x, 0.2) * math.sqrt(2)
 
 
 def blurred(x: Tensor, padding: int, gain: float = 1.0) -> Tensor:
     """A map blurred with the binomial filter of four."""
     line = torch.tensor([1.0, 3.0, 3.0, 1.0], dtype=x.dtype, device=x.device) / 8
     kernel = (gain * torch.outer(line, line)).expand(x.shape[1], 1, 4, 4)
-    return F.conv2d(x, kernel, padding=padding, groups=x.shape[1])
+    return functional.conv2d(x, kernel, padding=padding, groups=x.shape[1])
 
 
 def widths_of(size: int, config: dict[str, Any]) -> list[int]:
@@ -195,7 +196,7 @@ class Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output, without activation."""
-        return F.linear(x, self.weight * self.scale, self.bias * self.rate)
+        return functional.linear(x, self.weight * self.scale, self.bias * self.rate)
 
 
 class Conv(nn.Module):
@@ -214,7 +215,9 @@ class Conv(nn.Module):
         if self.down:
             x = blurred(x, padding=self.kernel // 2 + 1)
         padding = 0 if self.down else self.kernel // 2
-        x = F.conv2d(x, self.weight * self.scale, self.bias, 2 if self.down else 1, padding)
+        x = functional.conv2d(
+            x, self.weight * self.scale, self.bias, 2 if self.down else 1, padding
+        )
         return x if self.bias is None else leaky(x)
 
 
@@ -236,10 +239,10 @@ class StyledConv(nn.Module):
         gains, weight = self.gains(style), self.weight * self.scale
         x = x * gains[:, :, None, None]
         if self.up:
-            x = F.conv_transpose2d(x, weight.transpose(0, 1), stride=2)
+            x = functional.conv_transpose2d(x, weight.transpose(0, 1), stride=2)
             x = blurred(x, padding=1, gain=4.0)
         else:
-            x = F.conv2d(x, weight, padding=weight.shape[-1] // 2)
+            x = functional.conv2d(x, weight, padding=weight.shape[-1] // 2)
         bias = self.bias[:, None, None]
         if self.noise_gain is None:
             return x + bias
@@ -257,8 +260,7 @@ class StyleGenerator(nn.Module):
         self.noise_width, self.layers = style, 2 * len(widths)
         self.mapping = nn.ModuleList(Linear(style, style, rate=0.01) for _ in range(8))
         self.start = nn.Parameter(torch.randn(1, widths[0], 4, 4))
-        pairs = zip(widths, widths[1:], strict=False)
-        self.ups = nn.ModuleList(StyledConv(low, high, style, up=True) for low, high in pairs)
+        self.ups = nn.ModuleList(StyledConv(*pair, style, up=True) for pair in pairwise(widths))
         self.convs = nn.ModuleList(StyledConv(width, width, style) for width in widths)
         self.colours = nn.ModuleList(StyledConv(width, 3, style, kernel=1) for width in widths)
 
@@ -288,7 +290,7 @@ class StyleGenerator(nn.Module):
 def spread(image: Tensor) -> Tensor:
     """Twice the resolution, with zeros between."""
     batch, channels, height, width = image.shape
-    image = F.pad(image[:, :, :, None, :, None], (0, 1, 0, 0, 0, 1))
+    image = functional.pad(image[:, :, :, None, :, None], (0, 1, 0, 0, 0, 1))
     return image.reshape(batch, channels, 2 * height, 2 * width)
 
 
@@ -311,8 +313,7 @@ class StyleDiscriminator(nn.Module):
     def __init__(self, size: int, config: dict[str, Any]) -> None:
         super().__init__()
         widths = widths_of(size, config)[::-1]
-        pairs = zip(widths, widths[1:], strict=False)
-        blocks = [StyleBlock(width, after) for width, after in pairs]
+        blocks = [StyleBlock(width, after) for width, after in pairwise(widths)]
         self.blocks = nn.Sequential(Conv(3, widths[0], 1), *blocks)
         self.last = Conv(widths[-1] + 1, widths[-1], 3)
         self.hidden = Linear(16 * widths[-1], widths[-1])
@@ -337,15 +338,13 @@ def dcgan(size: int, config: dict[str, Any]) -> tuple[nn.Module, nn.Module]:
     levels = int(math.log2(size)) - 2
     widths = [config["channels"] * 2**level for level in range(levels)]
     up: list[nn.Module] = [nn.Unflatten(1, (config["noise_width"], 1, 1))]
-    for place, (before, after) in enumerate(
-        zip([config["noise_width"], *widths[::-1]], widths[::-1], strict=False)
-    ):
+    for place, (before, after) in enumerate(pairwise([config["noise_width"], *widths[::-1]])):
         stride, padding = (2, 1) if place else (1, 0)
         conv = nn.ConvTranspose2d(before, after, 4, stride, padding, bias=False)
         up += [conv, nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
     up += [nn.ConvTranspose2d(widths[0], 3, 4, 2, 1, bias=False), nn.Tanh()]
     down: list[nn.Module] = []
-    for before, after in zip([3, *widths], widths, strict=False):
+    for before, after in pairwise([3, *widths]):
         norm = [nn.BatchNorm2d(after)] if down else []
         conv = nn.Conv2d(before, after, 4, 2, 1, bias=False)
         down += [conv, *norm, nn.LeakyReLU(0.2, inplace=True)]
