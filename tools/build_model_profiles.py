@@ -171,8 +171,8 @@ def _capture(
 # At one size
 
 
-BATCH_SIZES_OF_GANS = (4, 8, 16, 32)
-"""Multiples of four: StyleGAN2's discriminator compares images in groups of four."""
+BATCH_SIZES_OF_GANS = (8, 16, 32, 64)
+"""StyleGAN2's discriminator compares images in groups of four: two groups at least."""
 
 
 def traced_at_its_size(

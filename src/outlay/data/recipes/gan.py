@@ -77,11 +77,9 @@ class Iteration:
     def __call__(self) -> None:
         """Run one iteration."""
         penalties = self.penalties(self.done)
-        self.train(self.generator, self.discriminator)
         self.train_generator()
         if "paths" in penalties:
             self.penalise_paths()
-        self.train(self.discriminator, self.generator)
         self.train_discriminator()
         if "R1" in penalties:
             self.penalise_gradients()
@@ -96,11 +94,6 @@ class Iteration:
     def noise(self, count: int) -> Tensor:
         """What images are made of."""
         return torch.randn(count, self.generator.noise_width)
-
-    def train(self, network: nn.Module, other: nn.Module) -> None:
-        """Let gradients be for one of the networks alone."""
-        network.requires_grad_(True)
-        other.requires_grad_(False)
 
     def train_generator(self) -> None:
         """Images that the discriminator takes for real."""
@@ -158,9 +151,9 @@ def adam(
 
 
 def updated(optimizer: torch.optim.Adam, loss: Tensor) -> None:
-    """Take a step down the loss."""
+    """Take a step down the loss, with the gradients of one network alone."""
     optimizer.zero_grad()
-    loss.backward()
+    loss.backward(inputs=optimizer.param_groups[0]["params"])
     optimizer.step()
 
 
