@@ -218,6 +218,8 @@ def built_of(model):
 
     if model.library == "timm":
         return timm.create_model(model.config["architecture"])
+    if model.library == "torch":
+        return built_by_its_recipe(model)
     if model.library == "torchvision":
         return torchvision.models.get_model(model.config["architecture"], weights=None)
     if model.library == "diffusers":
@@ -228,3 +230,13 @@ def built_of(model):
         auto_class = text.partition('AUTO_CLASS = "')[2].partition('"')[0]
     config = transformers.AutoConfig.for_model(**model.config)
     return getattr(transformers, auto_class).from_config(config)
+
+
+def built_by_its_recipe(model):
+    """Of a GAN the generator: what is published."""
+    from outlay.models.recipe import rendered_step
+
+    namespace: dict[str, object] = {}
+    exec(compile(rendered_step(model, None), "step.py", "exec"), namespace)
+    built = namespace[model.counted](model.config["image_size"], model.config)
+    return built[0] if isinstance(built, tuple) else built

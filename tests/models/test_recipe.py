@@ -287,6 +287,19 @@ def products_of(capture) -> float:
 class TestSteps:
     pytestmark = needs_torch
 
+    def test_a_gan_trains_both_networks_and_keeps_an_average_of_one(self, tmp_path):
+        capture = captured_of(tmp_path, "dcgan", "gan")
+        generator, discriminator = 3_576_704, 2_765_568  # published
+        assert capture.trainable_parameters == generator + discriminator
+        assert capture.parameters == 2 * generator + discriminator
+        assert capture.period == 1
+
+    def test_a_gan_is_as_periodic_as_its_penalties(self, tmp_path):
+        words = ("image_size=8", "r1_period=4", "path_period=2")
+        capture = captured_of(tmp_path, "stylegan2-256", "gan", *words)
+        assert capture.period == 4
+        assert not capture.unknown_ops
+
     def test_pretraining(self, tmp_path):
         capture = captured(tmp_path, "pretrain", T32)
         assert capture.parameters == capture.trainable_parameters == PARAMETERS
