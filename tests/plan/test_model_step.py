@@ -110,3 +110,10 @@ def test_a_gan_is_planned_at_the_batch_of_its_paper():
     step = bundled_step("stylegan2-256", "gan", AS_IT_IS)
     published = profile_of_model(step).published
     assert (published.per_gpu, published.global_batch_size) == (4, 32)
+
+
+def test_of_one_sample_a_part_of_the_batch_is_one_still():
+    """StyleGAN2 penalises path lengths on half of its batch."""
+    profile = profile_of_model(bundled_step("stylegan2-256", "gan", AS_IT_IS))
+    sizes = [size for op in profile.at(1).ops for shape in op.shapes for size in shape]
+    assert min(sizes) == 1
