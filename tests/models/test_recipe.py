@@ -161,6 +161,9 @@ def test_methods_of_a_model():
     with pytest.raises(InputError, match="cannot be trained by lora") as raised:
         recipe_for(find_model("timm:resnet18"), "lora")
     assert "classify" in raised.value.fix
+    with pytest.raises(InputError, match="cannot be trained by lora") as of_diffusion:
+        recipe_for(find_model("sdxl"), "lora")
+    assert "--set lora_rank=16" in of_diffusion.value.fix
     with pytest.raises(NotKnown) as unknown:
         recipe_for(find_model("llama-3.1-8b"), "qlorra")
     assert unknown.value.suggestions[0] == "qlora"

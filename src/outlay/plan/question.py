@@ -288,7 +288,8 @@ def _settings(question: TrainingQuestion, recipe: Recipe) -> dict[str, SettingVa
 def _as_set(recipe: Recipe, name: str, value: SettingValue) -> SettingValue:
     if name == "tokens":
         raise InputError("--set tokens is an option of its own.", fix="Write --tokens.")
-    default = recipe.constant(name).default
+    constant = recipe.constant(name)
+    default = constant.default
     if not isinstance(value, str) or isinstance(default, str):
         return value
     if isinstance(default, bool):
@@ -301,7 +302,7 @@ def _as_set(recipe: Recipe, name: str, value: SettingValue) -> SettingValue:
         number = float(value.replace("_", "").replace(",", ""))
     except ValueError:
         return value
-    return int(number) if isinstance(default, int) and number.is_integer() else number
+    return int(number) if constant.kind.startswith("int") and number.is_integer() else number
 
 
 def _constant(recipe: Recipe, name: str) -> SettingValue:
