@@ -185,16 +185,17 @@ def traced_at_its_size(
         BATCH_SIZES_OF_GANS if method == "gan" else None,
         name=profile_name(model, method, chosen)[0],
         description=f"{model.title}: {find_recipe(method).title}",
-        sample=sample_of(model, settings),
+        sample=sample_of(model, method, settings),
         cache=False,
     )
 
 
-def sample_of(model: Model, settings: Mapping[str, Any]) -> str:
+def sample_of(model: Model, method: str, settings: Mapping[str, Any]) -> str:
     """What one sample is: `image 224x224`, `recording of 30 s`."""
     if model.task in ("speech to text", "speech recognition"):
         return f"recording of {30 if model.task == 'speech to text' else 15} s"
-    size = settings.get("image_size") or _own_size(model)
+    size = settings.get("image_size") or find_recipe(method).constant("image_size").default
+    size = size or _own_size(model)
     return f"image {size}x{size}"
 
 
@@ -236,7 +237,8 @@ _METHODS = {
     "speech to text": ("speech",),
     "speech recognition": ("speech",),
 }
-"""Of each task, the methods people use."""
+"""Of each task, the methods people use. Detectors do more operations with each image, so that no
+profile has those of every batch size: they are traced where they are asked for."""
 _STABLE_DIFFUSION = ("stable-diffusion-xl", "stable-diffusion-1.5", "stable-diffusion-3-medium")
 _OTHER_SETTINGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     *((name, {"image_size": 224}) for name in ("dinov2-base", "dinov2-large")),

@@ -221,7 +221,9 @@ def built_of(model):
     if model.library == "torch":
         return built_by_its_recipe(model)
     if model.library == "torchvision":
-        return torchvision.models.get_model(model.config["architecture"], weights=None)
+        backbone = {"weights_backbone": None} if model.task == "detection" else {}
+        name = model.config["architecture"]
+        return torchvision.models.get_model(name, weights=None, **backbone)
     if model.library == "diffusers":
         return getattr(diffusers, model.config["_class_name"]).from_config(model.config)
     auto_class = model.counted
