@@ -3,8 +3,9 @@
     python tools/build_model_profiles.py                   all that `STEPS` lists and are missing
     python tools/build_model_profiles.py llama-3.2-1b.lora  that one, anew
 
-Each is traced with few of its layers at a grid of batch sizes and lengths, and as a whole at one
-point (`outlay.trace.length_scaling`); where few layers do not tell, as a whole at each.
+What takes texts is traced with few of its layers at a grid of batch sizes and lengths, and as a
+whole at one point (`outlay.trace.length_scaling`); where few layers do not tell, as a whole at
+each. What takes images, latents or recordings is traced at the size that its model has.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ from typing import TYPE_CHECKING, Any
 from outlay.errors import TraceFailed
 from outlay.facts import DATA
 from outlay.models.model import Model, bundled_models
-from outlay.models.recipe import RecipeSettings, find_recipe, profile_name, target_of
+from outlay.models.recipe import RecipeSettings, find_recipe, methods_for, profile_name, target_of
 from outlay.trace.child import error_naming_line, import_torch
 from outlay.trace.length_profile import LengthProfile
 from outlay.trace.length_scaling import LayersDiffer, length_profiles
-from outlay.trace.store import write_length_profiles
+from outlay.trace.store import write_length_profiles, write_profile
 from outlay.trace.target import load_function, parse_target
+from outlay.trace.tracing import profile_of
 
 if TYPE_CHECKING:
     from outlay.trace.capture import Capture
+    from outlay.trace.profile import Profile
 
 FOLDER = DATA / "model_profiles"
 
@@ -41,6 +44,8 @@ SHORTEST_IN_FOUR_BITS = 272
 """Of few tokens, up to 512 in a batch, products with 4-bit weights run as another kernel."""
 SHORTEST_OF_SHORT, SHORT = 128, 1024
 """Of a model that takes so few tokens at most."""
+SHORTEST_OF_CAPTIONS, CAPTION = 16, 128
+"""Of a model that takes captions."""
 
 _DEPTHS = (
     "num_hidden_layers",
@@ -66,6 +71,8 @@ def few_layers(model: Model) -> Model | None:
     """
     import transformers
 
+    if model.task == "image and text":  # two depths in one
+        return None
     values = {key: value for key, value in model.config.items() if key != "model_type"}
     config = transformers.AutoConfig.for_model(model.config["model_type"], **values)
     depth = config.get_text_config().num_hidden_layers
@@ -111,6 +118,7 @@ def traced(
     """A recipe of a model at any length."""
     context = min(model.context_tokens or LONGEST, LONGEST)
     shortest = SHORTEST_OF_SHORT if context <= SHORT else SHORTEST
+    shortest = SHORTEST_OF_CAPTIONS if context <= CAPTION else shortest
     few = few_layers(model)
     trace = partial(_capture, model, method, settings, folder)
     if method not in _once_traced:
@@ -160,6 +168,56 @@ def _capture(
     return capture
 
 
+# At one size
+
+
+BATCH_SIZES_OF_GANS = (8, 16, 32, 64)
+"""StyleGAN2's discriminator compares images in groups of four: two groups at least."""
+
+
+def traced_at_its_size(
+    model: Model, method: str, settings: Mapping[str, Any], folder: Path
+) -> Profile:
+    """A recipe of a model that takes no texts, at any batch size."""
+    chosen = RecipeSettings(values=settings)
+    return profile_of(
+        target_of(model, method, chosen, folder),
+        BATCH_SIZES_OF_GANS if method == "gan" else None,
+        name=profile_name(model, method, chosen)[0],
+        description=f"{model.title}: {find_recipe(method).title}",
+        sample=sample_of(model, method, settings),
+        cache=False,
+    )
+
+
+def sample_of(model: Model, method: str, settings: Mapping[str, Any]) -> str:
+    """What one sample is: `image 224x224`, `recording of 30 s`."""
+    if model.task in ("speech to text", "speech recognition"):
+        return f"recording of {30 if model.task == 'speech to text' else 15} s"
+    size = settings.get("image_size") or find_recipe(method).constant("image_size").default
+    size = size or _own_size(model)
+    return f"image {size}x{size}"
+
+
+def _own_size(model: Model) -> int:
+    """Of the images a model takes: height and width."""
+    name = model.config.get("architecture", "")
+    if model.library == "timm":
+        import timm
+
+        return int(timm.models.get_pretrained_cfg(name).input_size[-1])
+    if model.library == "torchvision":
+        from torchvision.models import get_model_weights  # type: ignore[import-untyped]
+
+        return int(get_model_weights(name).DEFAULT.transforms().crop_size[0])
+    if model.library == "torch":
+        return int(model.config["image_size"])
+    if model.library == "diffusers":
+        of_flux = 1024
+        return 8 * model.config["sample_size"] if "sample_size" in model.config else of_flux
+    return int(model.config.get("image_size", 224))
+
+
 # All of them
 
 
@@ -171,10 +229,22 @@ _FIRST = (
 """The models that people use most; then those of the table in its order."""
 _METHODS = {
     "text generation": ("qlora", "lora", "full"),
-    "masked language": ("full",),
+    "masked language": ("full", "embedding"),
     "text to text": ("full",),
+    "image and text": ("embedding",),
+    "image classification": ("classify",),
+    "image generation": ("diffusion", "gan"),
+    "speech to text": ("speech",),
+    "speech recognition": ("speech",),
 }
-"""Of each task, those methods that have a length."""
+"""Of each task, the methods people use. Detectors do more operations with each image, so that no
+profile has those of every batch size: they are traced where they are asked for."""
+_STABLE_DIFFUSION = ("stable-diffusion-xl", "stable-diffusion-1.5", "stable-diffusion-3-medium")
+_OTHER_SETTINGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    *((name, {"image_size": 224}) for name in ("dinov2-base", "dinov2-large")),
+    *((name, {"lora_rank": 16}) for name in (*_STABLE_DIFFUSION, "flux.1-dev")),
+)
+"""What people change of models: by their usual method."""
 _SMALL_PARAMETERS = 2e9
 _UNCHECKPOINTED = {"checkpointing": False}
 """What people change of a small model, whose activations fit."""
@@ -184,12 +254,27 @@ def steps() -> list[tuple[Model, str, Mapping[str, Any]]]:
     """Model, method and settings of each bundled step, the most used first."""
     table = {model.name: model for model in bundled_models()}
     models = [table[name] for name in dict.fromkeys([*_FIRST, *table])]
-    every = [(model, method) for model in models for method in _METHODS.get(model.task, ())]
-    small = [(model, method) for model, method in every if _parameters(model) < _SMALL_PARAMETERS]
+    every = [
+        (model, method)
+        for model in models
+        for method in _METHODS.get(model.task, ())
+        if method in methods_for(model)
+    ]
+    small = [
+        (model, method)
+        for model, method in every
+        if _parameters(model) < _SMALL_PARAMETERS and _is_checkpointed(method)
+    ]
     return [
         *((model, method, {}) for model, method in every),
+        *((table[name], methods_for(table[name])[0], kept) for name, kept in _OTHER_SETTINGS),
         *((model, method, _UNCHECKPOINTED) for model, method in small),
     ]
+
+
+def _is_checkpointed(method: str) -> bool:
+    constants = find_recipe(method).constants
+    return any(constant.name == "checkpointing" and constant.default for constant in constants)
 
 
 def _parameters(model: Model) -> float:
@@ -210,16 +295,25 @@ def main(names: list[str]) -> None:
             path = FOLDER / f"{name}.json.gz"
             if name not in names if names else path.exists():
                 continue
-            start_s = time.process_time()
+            start_s = time.monotonic()
             try:
-                pieces = traced(model, method, settings, Path(folder))
+                lengths = _trace(model, method, settings, Path(folder), path)
             except TraceFailed as error:
                 print(f"{name}: {error}", flush=True)
                 continue
-            write_length_profiles(pieces, path)
-            taken_s = time.process_time() - start_s
-            ranges = ", ".join(f"{low} to {high}" for low, high in (p.lengths for p in pieces))
-            print(f"{name}: {ranges}; {path.stat().st_size:,} bytes, {taken_s:.0f} s", flush=True)
+            taken_s = time.monotonic() - start_s
+            print(f"{name}: {lengths}; {path.stat().st_size:,} bytes, {taken_s:.0f} s", flush=True)
+
+
+def _trace(model: Model, method: str, settings: Mapping[str, Any], folder: Path, path: Path) -> str:
+    """Write the profile of one step; says what of it was traced."""
+    if any(constant.name == "tokens" for constant in find_recipe(method).constants):
+        pieces = traced(model, method, settings, folder)
+        write_length_profiles(pieces, path)
+        return ", ".join(f"{low} to {high}" for low, high in (piece.lengths for piece in pieces))
+    profile = traced_at_its_size(model, method, settings, folder)
+    write_profile(profile, path)
+    return profile.sample
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ def test_models_are_listed(outlay):
     (llama,) = [model for model in models if model["name"] == "llama-3.1-8b"]
     assert llama["published_parameters"] == 8_030_261_248
     assert llama["methods"][:3] == ["full", "lora", "qlora"]
+    assert llama["bundled"] == ["full", "lora", "qlora"]
+    assert "full*, lora*, qlora*, dpo, pretrain" in ended.out
     assert published_parameters(find_model("whisper-small")) == 242e6
 
 

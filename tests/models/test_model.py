@@ -10,6 +10,8 @@ import pytest
 from outlay.errors import InputError, NotKnown
 from outlay.facts import DATA, rows_of
 from outlay.models.model import bundled_models, find_model, names_model
+from outlay.models.recipe import methods_for
+from outlay.trace.store import bundled_model_profiles, find_profile
 
 SPELLINGS = [
     "llama-3.1-8b",
@@ -186,6 +188,45 @@ def test_every_row_has_source_and_date():
         assert row["unit"] in ("1", "1e6", "1e9")
 
 
+def printed(count: float, fact) -> str:
+    """A count as it is published: at its precision."""
+    decimals = len(fact.text.partition(".")[2])
+    return f"{count / float(fact.unit):.{decimals}f}"
+
+
+def test_bundled_steps_have_the_published_parameters():
+    """Those whose recipe builds what was counted, without a pooler or another head."""
+    wrong, found = {}, 0
+    for model in bundled_models():
+        name = f"{model.name}.{methods_for(model)[0]}"
+        if model.counted or name not in bundled_model_profiles():
+            continue
+        found += 1
+        count = printed(find_profile(name).parameters, model.parameters)
+        if count != model.parameters.text:
+            wrong[name] = (count, model.parameters.text)
+    assert not wrong
+    assert found > 30
+
+
+PUBLISHED_GIGA_MULTIPLY_ADDS = {
+    "resnet18": "1.81",
+    "resnet50": "4.09",
+    "resnet101": "7.80",
+    "efficientnet-b0": "0.39",
+    "convnext-tiny": "4.46",
+    "swin-tiny": "4.49",
+}
+"""Of one image forward: docs.pytorch.org/vision/0.28/models.html, the column "GFLOPS"."""
+
+
+@pytest.mark.parametrize(("name", "published"), PUBLISHED_GIGA_MULTIPLY_ADDS.items())
+def test_bundled_classifiers_do_the_published_arithmetic(name, published):
+    step = find_profile(f"{name}.classify").at(8)
+    flops = sum(op.flops * op.count for op in step.ops if op.phase == "forward")
+    assert f"{flops / 8 / 2e9:.2f}" == published
+
+
 @pytest.mark.frameworks
 @pytest.mark.filterwarnings("ignore")
 def test_parameters_of_each_model_are_the_published_ones():
@@ -200,11 +241,9 @@ def test_parameters_of_each_model_are_the_published_ones():
         with torch.device("meta"):
             built = built_of(model)
         count = sum(parameter.numel() for parameter in built.parameters())
-        fact = model.parameters
-        decimals = len(fact.text.partition(".")[2])
-        printed = f"{count / float(fact.unit):.{decimals}f}"
-        if printed != fact.text:
-            wrong[model.name] = (printed, fact.text)
+        found = printed(count, model.parameters)
+        if found != model.parameters.text:
+            wrong[model.name] = (found, model.parameters.text)
     assert not wrong
 
 
@@ -218,8 +257,12 @@ def built_of(model):
 
     if model.library == "timm":
         return timm.create_model(model.config["architecture"])
+    if model.library == "torch":
+        return built_by_its_recipe(model)
     if model.library == "torchvision":
-        return torchvision.models.get_model(model.config["architecture"], weights=None)
+        backbone = {"weights_backbone": None} if model.task == "detection" else {}
+        name = model.config["architecture"]
+        return torchvision.models.get_model(name, weights=None, **backbone)
     if model.library == "diffusers":
         return getattr(diffusers, model.config["_class_name"]).from_config(model.config)
     auto_class = model.counted
@@ -228,3 +271,13 @@ def built_of(model):
         auto_class = text.partition('AUTO_CLASS = "')[2].partition('"')[0]
     config = transformers.AutoConfig.for_model(**model.config)
     return getattr(transformers, auto_class).from_config(config)
+
+
+def built_by_its_recipe(model):
+    """Of a GAN the generator: what is published."""
+    from outlay.models.recipe import rendered_step
+
+    namespace: dict[str, object] = {}
+    exec(compile(rendered_step(model, None), "step.py", "exec"), namespace)
+    built = namespace[model.counted](model.config["image_size"], model.config)
+    return built[0] if isinstance(built, tuple) else built

@@ -161,6 +161,9 @@ def test_methods_of_a_model():
     with pytest.raises(InputError, match="cannot be trained by lora") as raised:
         recipe_for(find_model("timm:resnet18"), "lora")
     assert "classify" in raised.value.fix
+    with pytest.raises(InputError, match="cannot be trained by lora") as of_diffusion:
+        recipe_for(find_model("sdxl"), "lora")
+    assert "--set lora_rank=16" in of_diffusion.value.fix
     with pytest.raises(NotKnown) as unknown:
         recipe_for(find_model("llama-3.1-8b"), "qlorra")
     assert unknown.value.suggestions[0] == "qlora"
@@ -177,8 +180,8 @@ def test_a_model_of_a_library_that_no_recipe_builds_is_refused(tmp_path):
 
 def test_every_recipe_is_for_something_and_says_what_it_does():
     assert {recipe.method for recipe in bundled_recipes()} == {
-        "classify", "detect", "diffusion", "dpo", "embedding", "full", "lora", "pretrain", "qlora",
-        "segment", "speech",
+        "classify", "detect", "diffusion", "dpo", "embedding", "full", "gan", "lora", "pretrain",
+        "qlora", "segment", "speech",
     }  # fmt: skip
     for recipe in bundled_recipes():
         assert recipe.title.endswith(".")
@@ -286,6 +289,19 @@ def products_of(capture) -> float:
 
 class TestSteps:
     pytestmark = needs_torch
+
+    def test_a_gan_trains_both_networks_and_keeps_an_average_of_one(self, tmp_path):
+        capture = captured_of(tmp_path, "dcgan", "gan")
+        generator, discriminator = 3_576_704, 2_765_568  # published
+        assert capture.trainable_parameters == generator + discriminator
+        assert capture.parameters == 2 * generator + discriminator
+        assert capture.period == 1
+
+    def test_a_gan_is_as_periodic_as_its_penalties(self, tmp_path):
+        words = ("image_size=8", "r1_period=4", "path_period=2")
+        capture = captured_of(tmp_path, "stylegan2-256", "gan", *words)
+        assert capture.period == 4
+        assert not capture.unknown_ops
 
     def test_pretraining(self, tmp_path):
         capture = captured(tmp_path, "pretrain", T32)

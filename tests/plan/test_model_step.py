@@ -8,7 +8,13 @@ import pytest
 from tests.builders import a_profile, a_workload
 
 from outlay.facts import assumed, assumed_range
-from outlay.plan.model_step import trained_state_bytes, with_model_defaults
+from outlay.models.recipe import AS_IT_IS, RecipeSettings
+from outlay.plan.model_step import (
+    bundled_step,
+    profile_of_model,
+    trained_state_bytes,
+    with_model_defaults,
+)
 from outlay.trace.profile import Memory, Structure
 from outlay.workload.workload import Checkpoint, Dataset, Step
 
@@ -73,3 +79,41 @@ def test_pretraining_fetches_nothing():
 def test_what_the_file_says_stays(said):
     workload = a_workload(**{"step": STEP} | said)
     assert with_model_defaults(workload, ADAPTED) == (workload, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "sample"),
+    [
+        ("llama-3.1-8b", "qlora", "sequence of 1024 tokens"),
+        ("bert-base", "full", "sequence of 512 tokens"),
+        ("clip", "embedding", "sequence of 77 tokens"),
+        ("convnext-tiny", "classify", "image 224x224"),
+        ("whisper-small", "speech", "recording of 30 s"),
+        ("wav2vec2-base", "speech", "recording of 15 s"),
+        ("sdxl", "diffusion", "image 1024x1024"),
+        ("dit-xl-2", "diffusion", "image 256x256"),
+        ("stylegan2-256", "gan", "image 256x256"),
+    ],
+)
+def test_models_of_each_kind_are_bundled(name, method, sample):
+    step = bundled_step(name, method, AS_IT_IS)
+    assert step is not None
+    assert profile_of_model(step).sample == sample
+
+
+def test_what_is_set_is_another_step():
+    assert bundled_step("sdxl", None, RecipeSettings(values={"lora_rank": "16"})) is not None
+    assert bundled_step("sdxl", None, RecipeSettings(values={"lora_rank": "17"})) is None
+
+
+def test_a_gan_is_planned_at_the_batch_of_its_paper():
+    step = bundled_step("stylegan2-256", "gan", AS_IT_IS)
+    published = profile_of_model(step).published
+    assert (published.per_gpu, published.global_batch_size) == (4, 32)
+
+
+def test_of_one_sample_a_part_of_the_batch_is_one_still():
+    """StyleGAN2 penalises path lengths on half of its batch."""
+    profile = profile_of_model(bundled_step("stylegan2-256", "gan", AS_IT_IS))
+    sizes = [size for op in profile.at(1).ops for shape in op.shapes for size in shape]
+    assert min(sizes) == 1

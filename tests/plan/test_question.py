@@ -57,6 +57,13 @@ def test_a_bundled_profile_is_a_model_too():
     assert workload.data.size_bytes is None  # what an image takes is not known
 
 
+def test_a_setting_that_may_be_left_out_is_a_number_too():
+    question = TrainingQuestion(model="sdxl", samples=1000, settings={"lora_rank": "16"})
+    settings = dict(workload_of_question(question).step.settings)
+    assert settings == {"lora_rank": 16}
+    assert isinstance(settings["lora_rank"], int)
+
+
 def test_ones_own_step_is_asked_about_as_easily():
     workload = workload_of_question(TrainingQuestion(model="my/train.py:step", samples=1000))
     assert workload.step.target == "my/train.py:step"

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from outlay.errors import InputError, NotKnown
+from outlay.facts import DATA
+from outlay.models.model import bundled_models
+from outlay.models.recipe import find_recipe
 from outlay.trace.allocator import live_peak_bytes, peak_use_and_need
 from outlay.trace.length_profile import (
     LengthHistory,
@@ -225,17 +228,31 @@ def test_a_gpu_never_has_the_whole_of_a_model_that_is_packed(name: str):
     assert use.allocated_bytes <= 1.01 * profile.memory_at(1).peak_bytes
 
 
+def has_length(name: str) -> bool:
+    """Whether a bundled step takes texts: at any length."""
+    return any(constant.name == "tokens" for constant in find_recipe(name_parts(name)[1]).constants)
+
+
+def name_parts(name: str) -> tuple[str, str]:
+    """The model and the method of a bundled step: points are in names of models, too."""
+    model = max((m.name for m in bundled_models() if name.startswith(f"{m.name}.")), key=len)
+    return model, name.removeprefix(f"{model}.").partition(".")[0]
+
+
 @pytest.mark.parametrize("name", bundled_model_profiles())
 def test_a_bundled_step_is_read_in_no_time(name: str):
     times_s = []
-    for length in (500, 1024, 2048):
+    for length in (500, 1024, 2048) if has_length(name) else (None, None, None):
         started_s = time.process_time()
-        find_profile(name, length)
+        read_profile(DATA / "model_profiles" / f"{name}.json.gz", length)
         times_s.append(time.process_time() - started_s)
     assert min(times_s) < 0.3
-    profile = find_profile(name, 1000)
+    profile = find_profile(name, 1000 if has_length(name) else None)
     assert profile.name == name
     assert profile.history is not None
     one, two = (profile.at(batch_size) for batch_size in (1, 2))
-    assert one.flops < two.flops <= 2 * one.flops
-    assert one.memory.peak_bytes < two.memory.peak_bytes
+    power = 2 if ".embedding" in name else 1  # each text is compared with all of the batch
+    assert one.flops < two.flops <= 2**power * one.flops
+    # of libraries, convolutions of a single image take the larger workspaces
+    one_bytes, two_bytes = (each.memory.peak_bytes - each.memory.workspace for each in (one, two))
+    assert one_bytes < two_bytes

@@ -148,6 +148,8 @@ def test_partial_sums_are_fewer_on_a_smaller_gpu_and_none_along_rows():
     assert workspace_mib("sum", (T((25088, 768)), [1], True)) == 0
     # 8 values are summed at once
     assert workspace_mib("sum", (T((4, 8, 4096)), [1], True)) == 0
+    # of a map of one channel, rows are summed
+    assert workspace_mib("sum", (T((8, 4096, 1)), [1], True)) == 0
 
 
 def test_softmax_backward_multiplies_first():

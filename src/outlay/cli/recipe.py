@@ -46,6 +46,7 @@ def models(as_json: bool) -> None:
 
     page = Page()
     page.print(models_table(bundled_models(), page.width))
+    page.print("* Needs no torch: the step is bundled as the recipe has it.")
 
 
 @command.command("list")

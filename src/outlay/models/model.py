@@ -22,8 +22,8 @@ from outlay.facts import DATA, Fact, rows_of
 from outlay.files import parsed_json, read_data
 from outlay.models.hub import CONFIG, read_config
 
-Library = Literal["transformers", "timm", "torchvision", "diffusers", "ultralytics"]
-"""What builds a model of its config."""
+Library = Literal["transformers", "timm", "torchvision", "diffusers", "ultralytics", "torch"]
+"""What builds a model of its config; of `torch` the recipe itself has the layers."""
 Task = Literal[
     "text generation",
     "masked language",
@@ -46,7 +46,7 @@ PREFIXES: Mapping[str, Library] = {
     "ultralytics": "ultralytics",
 }
 """What stands before the colon of a name, and the library it means."""
-LIBRARIES = tuple(PREFIXES.values())
+LIBRARIES: tuple[Library, ...] = (*PREFIXES.values(), "torch")
 OTHER_NAMES = (
     "hf:OWNER/NAME or hf:FOLDER is any other; timm:NAME, torchvision:NAME and diffusers:ID are "
     "those of a library."

@@ -122,12 +122,14 @@ _METHODS: Mapping[Task, tuple[str, ...]] = {
     "image and text": ("embedding",),
     "detection": ("detect",),
     "segmentation": ("segment",),
-    "image generation": ("diffusion",),
+    "image generation": ("diffusion", "gan"),
     "speech to text": ("speech",),
     "speech recognition": ("speech",),
 }
 _LIBRARIES: Mapping[str, tuple[Library, ...]] = {
     "detect": ("torchvision",),
+    "diffusion": ("diffusers",),
+    "gan": ("torch",),
     "segment": ("torchvision", "transformers"),
 }
 """Whose models a recipe builds, unless it is all of those of its task."""
@@ -182,9 +184,16 @@ def recipe_for(model: Model, method: str | None = None) -> Recipe:
         raise InputError(
             f"{model.name} cannot be trained by {recipe.method}.",
             why=f"It is a model for {model.task}.",
-            fix=f"Its methods are {', '.join(methods)}.",
+            fix=f"Its methods are {', '.join(methods)}.{_adapters_hint(recipe, methods)}",
         )
     return recipe
+
+
+def _adapters_hint(recipe: Recipe, methods: Iterable[str]) -> str:
+    """How to train adapters alone, where that is a setting and no method."""
+    names = [c.name for method in methods for c in _recipe(method).constants]
+    is_setting = recipe.method == "lora" and "lora_rank" in names
+    return " LoRA is a setting of it: --set lora_rank=16." if is_setting else ""
 
 
 @cache
@@ -559,6 +568,7 @@ _PACKAGES_OF_LIBRARY: Mapping[Library, tuple[str, ...]] = {
     "torchvision": ("torchvision",),
     "diffusers": ("diffusers",),
     "ultralytics": ("ultralytics",),
+    "torch": ("torch",),
 }
 
 

@@ -26,6 +26,7 @@ from outlay.trace.store import (
     bundled_profiles,
     find_profile,
     published_batch,
+    step_name,
 )
 from outlay.trace.target import SELECTED
 from outlay.trace.trace_cache import TraceCache
@@ -73,7 +74,8 @@ def _profile(step: Step, selected: float, cache: TraceCache | bool, progress: Pr
         check_packages(model, recipe, values)
         target = target_of(model, recipe, values)
         profile = profile_of(target, selected=selected, cache=cache, progress=progress)
-    return replace(profile, published=profile.published or published_batch(recipe))
+    batch = published_batch(step_name(model.name, recipe)) or published_batch(recipe)
+    return replace(profile, published=profile.published or batch)
 
 
 def bundled_step(name: str, method: str | None, settings: RecipeSettings) -> Step | None:

@@ -288,7 +288,8 @@ def _settings(question: TrainingQuestion, recipe: Recipe) -> dict[str, SettingVa
 def _as_set(recipe: Recipe, name: str, value: SettingValue) -> SettingValue:
     if name == "tokens":
         raise InputError("--set tokens is an option of its own.", fix="Write --tokens.")
-    default = recipe.constant(name).default
+    constant = recipe.constant(name)
+    default = constant.default
     if not isinstance(value, str) or isinstance(default, str):
         return value
     if isinstance(default, bool):
@@ -301,7 +302,7 @@ def _as_set(recipe: Recipe, name: str, value: SettingValue) -> SettingValue:
         number = float(value.replace("_", "").replace(",", ""))
     except ValueError:
         return value
-    return int(number) if isinstance(default, int) and number.is_integer() else number
+    return int(number) if constant.kind.startswith("int") and number.is_integer() else number
 
 
 def _constant(recipe: Recipe, name: str) -> SettingValue:
@@ -400,7 +401,8 @@ def _said(
         each = question.settings.get("seconds", seconds)
         yield f"A sample is {each:g} s of sound (--set seconds=N); longer recordings are cut."
     if tokens is not None:
-        yield _length_words(question, tokens, is_joined=bool(recipe and _joins(recipe)))
+        packing = None if recipe is None else _constant(recipe, "packing")
+        yield _length_words(question, tokens, packing)
     if samples is not None and question.epochs is None and not question.is_about_money:
         yield ONE_PASS
     if question.data is None and tokens is not None and samples is not None:
@@ -431,20 +433,20 @@ def _setting_text(value: SettingValue) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
-def _joins(recipe: Recipe) -> bool:
-    return _constant(recipe, "packing") is True
-
-
-def _length_words(question: TrainingQuestion, tokens: int, *, is_joined: bool = False) -> str:
+def _length_words(question: TrainingQuestion, tokens: int, packing: SettingValue) -> str:
+    """How samples get their length; `packing` is what the recipe says of it, None if nothing."""
     if question.packing:
         return f"Samples are packed into sequences of {tokens:,} tokens."
-    if is_joined:
+    if packing is True:
         return f"A sample is a row of {tokens:,} tokens without padding."
     lengths = None if question.data is None else question.data.lengths
     if lengths is None:
-        return f"Each sample is padded or cut to {tokens:,} tokens; --packing packs them instead."
+        other = "; --packing packs them instead" if packing is not None else ""
+        return f"Each sample is padded or cut to {tokens:,} tokens{other}."
     cut = lengths.share_above(tokens)
     shorter = f"; {cut:.0%} are longer and cut" if cut >= 0.005 else ""
+    if packing is None:
+        return f"Each sample is padded to {tokens:,} tokens{shorter}."
     saved = 1 - min(lengths.mean, tokens) / tokens
     return (
         f"Each sample is padded to {tokens:,} tokens{shorter}; --packing would save {saved:.0%} "

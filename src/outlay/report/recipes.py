@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outlay.models.model import Library, Model, Task
-from outlay.models.recipe import Recipe, RecipeConstant, methods_for, tasks_of
+from outlay.models.recipe import Recipe, RecipeConstant, methods_for, profile_name, tasks_of
 from outlay.report.console import Table, table
 from outlay.report.documents import Document, copied
+from outlay.trace.store import bundled_model_profiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,8 @@ class ModelDocument:
     """At the precision they are published in."""
     methods: Sequence[str]
     """The recipes it can be trained with, the usual one first."""
+    bundled: Sequence[str]
+    """Those of them whose step is bundled as the recipe has it: no torch is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,7 @@ def models_document(models: Sequence[Model]) -> ModelsDocument:
                 model,
                 published_parameters=published_parameters(model),
                 methods=methods_for(model),
+                bundled=bundled_methods(model),
             )
             for model in models
         ]
@@ -112,6 +116,24 @@ def published_parameters(model: Model) -> float:
     return float(fact.text or 0) * float(fact.unit) if fact is not None else 0.0
 
 
+def bundled_methods(model: Model) -> tuple[str, ...]:
+    """The methods of a model whose step is bundled as the recipe has it."""
+    known = bundled_model_profiles()
+    return tuple(name for name in methods_for(model) if profile_name(model, name)[0] in known)
+
+
+def _methods(model: Model) -> str:
+    bundled = bundled_methods(model)
+    return ", ".join(f"{name}*" if name in bundled else name for name in methods_for(model))
+
+
+def _place(model: Model) -> str:
+    """Where a model is that is on no hub."""
+    if model.library == "torch":
+        return model.config_source
+    return f"{model.library}:{model.config.get('architecture', '')}"
+
+
 def models_table(models: Sequence[Model], width: int) -> Table:
     """One row per model."""
     rows = [
@@ -119,8 +141,8 @@ def models_table(models: Sequence[Model], width: int) -> Table:
             model.name,
             _rounded(published_parameters(model)),
             model.task,
-            ", ".join(methods_for(model)) or "no recipe yet",
-            model.repository or f"{model.library}:{model.config.get('architecture', '')}",
+            _methods(model) or "no recipe yet",
+            model.repository or _place(model),
         )
         for model in models
     ]

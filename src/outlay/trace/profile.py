@@ -217,6 +217,11 @@ class Trace:
         return sum(op.count * op.moved_bytes for op in self.ops)
 
 
+def _dimension(size: float) -> int:
+    """A whole number: where a part of the batch is taken, of a single sample it is one still."""
+    return max(round(size), 1) if size > 0.01 else 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fused:
     """What is left of an operation where torch.compile compiles it (`outlay.trace.fusion`)."""
@@ -261,7 +266,8 @@ class ProfileOp:
             "launches": self.launches,
             "layout": self.layout,
             "shapes": tuple(
-                tuple(round(value_at(size, batch_size)) for size in shape) for shape in self.shapes
+                tuple(_dimension(value_at(size, batch_size)) for size in shape)
+                for shape in self.shapes
             )
             if shapes
             else (),

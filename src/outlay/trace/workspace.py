@@ -402,8 +402,8 @@ def outer_sum_workspaces(x: Tensor, *args: object, **kwargs: object) -> Workspac
     if not isinstance(dims, list | tuple) or not x.shape or not is_contiguous(x):
         return
     reduced = {int(dim) % len(x.shape) for dim in dims}
-    if not reduced or len(x.shape) - 1 in reduced:
-        return
+    if not reduced or math.prod(x.shape[max(reduced) + 1 :]) == 1:
+        return  # what is summed lies side by side
     rows = math.prod(x.shape[dim] for dim in reduced)
     results = math.prod(x.shape) // max(rows, 1)
     if rows > _FEW_ROWS or 0 in reduced:
