@@ -207,9 +207,8 @@ def _own_size(model: Model) -> int:
 
         return int(timm.models.get_pretrained_cfg(name).input_size[-1])
     if model.library == "torchvision":
-        from torchvision.models import get_model_weights  # type: ignore[import-untyped]
-
-        return int(get_model_weights(name).DEFAULT.transforms().crop_size[0])
+        weights = importlib.import_module("torchvision.models").get_model_weights(name)
+        return int(weights.DEFAULT.transforms().crop_size[0])
     if model.library == "torch":
         return int(model.config["image_size"])
     if model.library == "diffusers":
