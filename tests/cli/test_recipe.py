@@ -42,7 +42,8 @@ def test_models_are_listed(outlay):
     assert llama["methods"][:3] == ["full", "lora", "qlora"]
     assert llama["bundled"] == ["full", "lora", "qlora"]
     assert "full*, lora*, qlora*, dpo, pretrain" in ended.out
-    assert published_parameters(find_model("whisper-small")) == 242e6
+    # keras-nlp counts Hugging Face's layout
+    assert published_parameters(find_model("whisper-small")) == 241_734_912
 
 
 def test_recipes_are_listed_and_one_tells_its_settings(outlay):

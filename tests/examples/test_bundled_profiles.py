@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,11 +54,20 @@ def test_a_bundled_profile_is_current(name):
     )
 
 
+def counts(ops):
+    """How often each operation runs, whatever torch.compile would fuse: a period does not say."""
+    found = {}
+    for op in ops:
+        alike = replace(op, count=0, fused=None)
+        found[alike] = found.get(alike, 0.0) + op.count
+    return found
+
+
 @pytest.mark.torch
 def test_a_period_is_known_from_two_of_its_iterations():
     target = f"{Path(periodic.__file__)}:Iteration"
     whole, known = profile_at(target, BATCH_SIZE), periodic.profile_of_period(target, BATCH_SIZE)
-    assert known.ops == whole.ops
+    assert counts(known.ops) == pytest.approx(counts(whole.ops))
     # (4 n + m) / 5, the last with a second forward and backward
     assert known.issued_ops == whole.issued_ops
     assert (known.period, known.parameters) == (whole.period, whole.parameters)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -10,7 +12,7 @@ from tests.forked import call_forked
 
 from outlay.trace.length_profile import LengthProfile, profile_at
 from outlay.trace.length_scaling import SurfaceFit, TraceGrid, value_on
-from outlay.trace.profile import Profile
+from outlay.trace.profile import Op, Profile
 from outlay.trace.store import length_profile_from_json, profile_from_json
 
 UNSEEN = 896
@@ -37,6 +39,15 @@ def _pair(kind: str) -> tuple[Profile, Profile]:
     return profile_at(_pieces(kind), UNSEEN), _direct(kind)
 
 
+def counts(ops: Iterable[Op]) -> dict[Op, float]:
+    """How often each operation runs; a whole trace has those apart that are fused unlike."""
+    found: dict[Op, float] = {}
+    for op in ops:
+        alike = replace(op, count=0)
+        found[alike] = found.get(alike, 0.0) + op.count
+    return found
+
+
 # Whole traces of 4 layers at two batch sizes, against traces of 3 layers and one of all
 
 
@@ -51,7 +62,7 @@ def test_all_is_as_in_a_trace_at_that_length(kind: str) -> None:
     assert profile.sample == direct.sample
     for batch_size in (1, 3, 8, 32, 100):
         at, expected = profile.at(batch_size), direct.at(batch_size)
-        assert set(at.ops) == set(expected.ops)
+        assert counts(at.ops) == pytest.approx(counts(expected.ops))
         assert at.memory == expected.memory
 
 
