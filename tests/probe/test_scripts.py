@@ -336,7 +336,8 @@ def test_evaluations_and_checkpoints_are_told_apart(folder, how):
     probed = probe_script(folder, "evaluate.py", "spent.json", how, options=options)
     measurement, own_s = probed.measurement, probed.own_s()
     pauses = {pause.kind: pause for pause in measurement.pauses}
-    assert set(pauses) == {"evaluation", "checkpoint"}
+    # where other work holds the machine up, the start of an epoch may count as a pause, too
+    assert set(pauses) - {"epoch start"} == {"evaluation", "checkpoint"}
     # In n steps: after each 15th an evaluation, after each 20th a checkpoint, seen at the next;
     # evaluations also in those that the script makes after the timing, to its end.
     assert pauses["evaluation"].times == len(own_s) // 15
