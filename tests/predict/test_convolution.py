@@ -322,7 +322,7 @@ def test_backward_of_a_transposed_convolution_runs_forward():
 @pytest.mark.parametrize(
     ("weight", "y", "family"),
     [
-        ((128, 64, 3, 3), Y, "direct_backward_transformed"),
+        ((128, 64, 3, 3), Y, "direct_transformed"),
         ((128, 64, 1, 1), Y, "direct_backward"),
         ((128, 64, 3, 3), (8, 128, 8, 8), "direct_backward"),
         ((16, 64, 3, 3), (8, 16, 16, 16), "direct_backward"),
@@ -338,7 +338,7 @@ def test_forward_of_3x3_kernels_goes_through_a_transform_before_ampere():
     (plain,) = kernels_of(op, tensor_cores=False)
     (transformed,) = kernels_of(op, tensor_cores=False, transforms=True)
     assert plain.family == "direct"
-    assert transformed == replace(plain, family="direct_backward_transformed")
+    assert transformed == replace(plain, family="direct_transformed")
     (pixels,) = kernels_of(
         replace(op, shapes=(X, (128, 64, 1, 1), Y)), tensor_cores=False, transforms=True
     )

@@ -29,10 +29,11 @@ _MANY = 32
 """Samples and channels from which torch leaves a depthwise convolution to cuDNN."""
 _LARGE_TAPS = 25
 """Taps (5x5), up to which cuDNN has a depthwise kernel of its own."""
-TRANSFORMED = "direct_backward_transformed"
-"""The family of what goes through a transform: measured backward, where the reference GPU does."""
+TRANSFORMED = "direct_transformed"
+"""The family of what goes through a transform; on the reference GPU gradients alone do."""
 SAVED_BY_TRANSFORM = 4.0
-"""Multiplications that Winograd's F(2x2, 3x3) needs fewer (Lavin and Gray 2015)."""
+"""Multiplications of plain convolution over those of Winograd's F(4x4, 3x3): 144 over 36 (Lavin and
+Gray 2015, arXiv 1509.09308). It is the most that is spared."""
 _TRANSFORMED_TAPS = 9
 """Taps (3x3) of the kernels that Winograd or Fourier transforms are used for."""
 
