@@ -190,11 +190,7 @@ def _kernel_counts(
     """Every kernel of a step once, with how often it runs in each phase, by tensor types."""
     counts: dict[tuple[Kind, Kernel], dict[Phase, float]] = {}
     for op in trace.value.ops:
-        for kernel in kernels_of(
-            op,
-            tensor_cores=op.precision in tensor_types,
-            transforms="tf32" not in tensor_types,
-        ):
+        for kernel in _kernels_on(op, tensor_types):
             phases = counts.setdefault((op.kind, kernel), {})
             phases[op.phase] = phases.get(op.phase, 0.0) + op.count
     return tuple((kind, kernel, tuple(phases.items())) for (kind, kernel), phases in counts.items())
@@ -220,12 +216,14 @@ def _kernel_errors(
 
 def op_time_s(op: Op, gpu: RooflineGpu, calibration: Calibration) -> float:
     """Time of one operation on one GPU."""
-    kernels = kernels_of(
-        op,
-        tensor_cores=op.precision in gpu.tensor_types,
-        transforms="tf32" not in gpu.tensor_types,
-    )
+    kernels = _kernels_on(op, gpu.tensor_types)
     return sum(kernel_time_s(kernel, gpu, calibration) for kernel in kernels)
+
+
+def _kernels_on(op: Op, tensor_types: frozenset[str]) -> tuple[Kernel, ...]:
+    """The kernels of an operator on GPUs whose tensor cores take these types."""
+    before_ampere = "tf32" not in tensor_types
+    return kernels_of(op, tensor_cores=op.precision in tensor_types, transforms=before_ampere)
 
 
 @lru_cache(maxsize=65_536)
